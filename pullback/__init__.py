@@ -33,7 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-ON_FIRST_USE = ("contrib", "error", "parser", "relay", "testing")  # the older face, which few programs need
+ON_FIRST_USE = ("contrib", "error", "parser", "relay", "testing", "topi")  # the older face, which few programs need
 
 
 def __dir__() -> list[str]:

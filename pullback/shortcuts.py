@@ -15,6 +15,8 @@ from typing import Any
 
 SHORTCUTS = {
     "pullback.contrib.graph_runtime": "pullback.contrib.graph_executor",
+    "pullback.runtime.relax_vm": "pullback.runtime.vm",
+    "pullback.testing.utils": "pullback.testing",
     "pullback.frontend": "pullback.relax.frontend",
     "pullback.callbacks": "pullback.relax.training.callbacks",
     "pullback.training": "pullback.relax.training",

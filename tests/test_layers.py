@@ -38,7 +38,7 @@ ROOMS = (
     ("pullback.nn",),
     ("pullback.sklearn",),
     ("pullback.relax.frontend",),
-    ("pullback.relay", "pullback.contrib", "pullback.error", "pullback.parser", "pullback.testing"),
+    ("pullback.relay", "pullback.contrib", "pullback.error", "pullback.parser", "pullback.testing", "pullback.topi"),
     ("pullback", "pullback.shortcuts", "pullback.func"),  # the package's face
     ("pullback.demo",),
     ("pullback.cli", "pullback.__main__", "pullback.show", "pullback.command"),

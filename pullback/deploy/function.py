@@ -2,13 +2,15 @@
 
     int NAME(const float *x, const float *w, float *output);
 
-It needs neither Python nor anything else than the C library. The code is for this machine's CPU, or for the target's.
+It needs neither Python nor anything else than the C library. The code is for this machine's CPU, for the target's, or
+for another platform.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +23,12 @@ from pullback import codegen
 from pullback.deploy.export import flags
 from pullback.deploy.header import CTYPES, c_name, check_name
 from pullback.deploy.source import functions_in, inlined_source, text
-from pullback.deploy.targets import PLATFORMS
+from pullback.deploy.targets import Platform
+from pullback.deploy.targets import platform as platform_of
 from pullback.deploy.toolchain import Toolchain
 from pullback.driver.artifact import Layout
 from pullback.driver.pipeline import plan_function, prepare
-from pullback.ir.errors import ArgumentError
+from pullback.ir.errors import ArgumentError, TargetError
 from pullback.ir.module import IRModule
 from pullback.relax.struct_info import flat_infos, symbolic_vars
 from pullback.relax.transform.plan_memory import Plan
@@ -66,6 +69,7 @@ class FunctionLibrary:
     outputs: tuple[Slot, ...]
     values: Mapping[int, np.ndarray]
     about: Mapping[str, Any]
+    platform: Platform
 
     @staticmethod
     def of(
@@ -75,12 +79,23 @@ class FunctionLibrary:
         names: Sequence[str],
         values: Mapping[int, np.ndarray] | None = None,
         about: Mapping[str, Any] | None = None,
+        platform: str = "host",
     ) -> FunctionLibrary:
         """The function ``main`` of a module, whose flat inputs have these names.
 
-        Raises ArgumentError where a size is not known, or ``name`` is no name of C.
+        ``platform`` is one of those that trainers are exported for; of another than this machine, code is for what
+        all of its CPUs can do, and ``target`` does not count.
+
+        Raises ArgumentError where a size is not known, or ``name`` is no name of C, TargetError for a platform without
+        threads of POSIX.
         """
         _check_name(name)
+        where = platform_of(platform)
+        if where.bare or where.shared == "dll":
+            hint = "such as aarch64 or android; trainer.export makes libraries for the others"
+            raise TargetError(f"a function is not exported for {platform}", hint=hint)
+        if platform != "host":
+            target = list(where.targets.values())[-1]
         main = module["main"]
         free = sorted({v.name for v in symbolic_vars(main.struct_info)})
         if free:
@@ -92,25 +107,34 @@ class FunctionLibrary:
         own = _distinct([*names, *(["output"] if results == 1 else [f"output{k}" for k in range(results)])], name)
         inputs = tuple(Slot(n, i.shape, i.dtype) for n, i in zip(own, layout.inputs, strict=False))
         outputs = tuple(Slot(n, o.shape, o.dtype) for n, o in zip(own[len(inputs) :], layout.outputs, strict=True))
-        return FunctionLibrary(name, target, plan, inputs, outputs, dict(values or {}), dict(about or {}))
+        return FunctionLibrary(name, target, plan, inputs, outputs, dict(values or {}), dict(about or {}), where)
 
     # ---- files
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
-        """Write NAME.h, libNAME.so and libNAME.a into a folder, which is made where there is none; returns it."""
+        """Write NAME.h, libNAME.so and libNAME.a into a folder, which is made where there is none; returns it.
+
+        For Android, whose own compiler makes the library, the C sources take the place of the shared one.
+        """
         path = Path(path_of(folder))
         path.mkdir(parents=True, exist_ok=True)
+        sources = [f"{self.name}.c", "pullback_runtime.c"] if self.platform.sources else [self._shared]
         with self._built() as built:
-            for file in (f"{self.name}.h", f"lib{self.name}.so", f"lib{self.name}.a"):
-                os.replace(Path(built) / file, path / file)
+            for file in (f"{self.name}.h", f"lib{self.name}.a", *sources):
+                shutil.copyfile(Path(built) / file, path / file)
         return path
+
+    @property
+    def _shared(self) -> str:
+        """The file name of the shared library."""
+        return f"lib{self.name}.{self.platform.shared}"
 
     def write_shared(self, file: str | os.PathLike[str]) -> Path:
         """Write the shared library alone."""
         path = Path(path_of(file))
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._built() as built:
-            data = (Path(built) / f"lib{self.name}.so").read_bytes()
+            data = (Path(built) / self._shared).read_bytes()
         beside = path.with_name(f".{path.name}.new")
         beside.write_bytes(data)
         os.replace(beside, path)
@@ -118,23 +142,28 @@ class FunctionLibrary:
 
     def _built(self) -> tempfile.TemporaryDirectory[str]:
         """A folder with all files."""
-        where, made = PLATFORMS["host"], tempfile.TemporaryDirectory(prefix="pullback-function-")
-        work, tools, name = Path(made.name), Toolchain.of(PLATFORMS["host"]), self.name
+        where, made = self.platform, tempfile.TemporaryDirectory(prefix="pullback-function-")
+        work, tools, name = Path(made.name), Toolchain.of(where), self.name
         host = {f"{name}__main": (self.plan.host, self.plan.kernels, self.plan.inner)}
         (work / f"{name}.h").write_text(self.header(), encoding="utf-8")
         (work / f"{name}.c").write_text(self.source(), encoding="utf-8")
         (work / "pullback_runtime.c").write_text(inlined_source("function_one.c"), encoding="utf-8")
         code = codegen.compile_object(codegen.emit_library(host, self.target), self.target)
         (work / "code.o").write_bytes(code)
-        objects = [f"{name}.o", "code.o"]
+        objects = ["code.o"] if where.sources else [f"{name}.o", "code.o"]
         if self._blocks():
             data = codegen.compile_object(codegen.emit_data(self._blocks(), self.target), self.target)
             (work / "data.o").write_bytes(data)
             objects.append("data.o")
-        tools.compile([f"{name}.c"], objects[0], [*flags(where), "-Wall", "-Wextra"], work)
+        if not where.sources:
+            tools.compile([f"{name}.c"], objects[0], [*flags(where), "-Wall", "-Wextra"], work)
         tools.archive(objects, f"lib{name}.a", work)
-        own = [f"-Wl,-soname,lib{name}.so", "-Wl,-z,defs", "-Wl,--gc-sections", "-pthread"]
-        tools.link(["-shared", *objects, *own, "-lm", "-o", f"lib{name}.so"], work)
+        if not where.sources:
+            own = {
+                "so": [f"-Wl,-soname,{self._shared}", "-Wl,-z,defs", "-Wl,--gc-sections", "-pthread", "-lm"],
+                "dylib": [f"-Wl,-install_name,@rpath/{self._shared}"],
+            }[where.shared]
+            tools.link(["-shared", *objects, *own, "-o", self._shared], work)
         return made
 
     def _blocks(self) -> dict[str, bytes]:
@@ -199,7 +228,7 @@ int {name}_set_threads(int threads);
         count = max(1, len(self.inputs) + len(plan.constants) + len(self.outputs))
         inputs = ", ".join(s.name for s in self.inputs) or "NULL"
         outputs = ", ".join(s.name for s in self.outputs) or "NULL"
-        about = {"name": name, "inputs": [s.described() for s in self.inputs]}
+        about: dict[str, Any] = {"name": name, "inputs": [s.described() for s in self.inputs]}
         about |= {"outputs": [s.described() for s in self.outputs], "about": dict(self.about)}
         heap = "#define PB_WITH_HEAP\n" if plan.needs_heap else ""
         return f"""/* {name}: generated by pullback; {name}.h documents the functions. */

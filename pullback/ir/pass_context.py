@@ -31,7 +31,13 @@ def register_option(name: str, kind: type) -> str:
     return name
 
 
-register_option("testing.immutable_module", bool)  # no pass changes its argument here anyway
+# Options of the reference's code generator and tuner: no result depends on them, and nothing here does.
+for _name in (
+    "relay.backend.disable_compile_engine_cache", "relay.backend.use_auto_scheduler", "relay.backend.use_meta_schedule",
+    "relay.remove_standalone_reshapes.enable", "testing.immutable_module", "tir.disable_vectorize",
+):  # fmt: skip
+    register_option(_name, bool)
+register_option("relay.fallback_device_type", int)
 
 
 class PassContext:

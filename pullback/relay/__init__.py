@@ -78,13 +78,14 @@ _ROOMS = {
     "adt": ["adt"],
     "aot": ["aot"],
     "backend": ["backend"],
-    "build_module": ["build_module", "build", "create_executor", "optimize", "bind_params_by_name"],
+    "build_module": ["build_module", "build", "build_config", "create_executor", "optimize", "bind_params_by_name"],
     "dataflow_pattern": ["dataflow_pattern"],
     "expr": ["expr"],
     "expr_functor": ["expr_functor", "ExprFunctor", "ExprVisitor", "ExprMutator"],
     "frontend": ["frontend"],
     "ir_pass": ["ir_pass"],
     "loops": ["loops"],
+    "lower": ["lower"],
     "param_dict": ["param_dict", "save_param_dict", "load_param_dict"],
     "prelude": ["prelude"],
     "scope_builder": ["scope_builder", "ScopeBuilder"],
@@ -109,7 +110,8 @@ def __getattr__(name: str) -> Any:
     else:
         found = getattr(op, name, None)
         if found is None:
-            raise NoAttribute(f"there is no relay.{name}{suggestion(name, [*_WHERE, *Op.registry])}")
+            hint = "relay.op.get(name) finds any operator"
+            raise NoAttribute(f"there is no relay.{name}{suggestion(name, [*_WHERE, *Op.registry])}", hint=hint)
     globals()[name] = found
     return found
 

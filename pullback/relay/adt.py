@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pullback.ir.arguments import sequence
-from pullback.ir.errors import InternalError
-from pullback.relay.expr import Call, Expr, Var
+from pullback.ir.errors import ArgumentError, InternalError
+from pullback.relay.expr import Call, Expr, Var, as_expr, checked_var
 from pullback.relay.shown import Shown
 from pullback.relay.ty import GlobalTypeVar, Type, TypeVar
 
@@ -87,6 +87,9 @@ class PatternVar(Pattern):
 
     var: Var
 
+    def __post_init__(self) -> None:
+        checked_var("a PatternVar", self.var)
+
 
 @dataclass(frozen=True, eq=False)
 class PatternConstructor(Pattern):
@@ -116,6 +119,12 @@ class Clause(Shown):
     lhs: Pattern
     rhs: Expr
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.lhs, Pattern):
+            hint = "Clause(pattern, expression)"
+            raise ArgumentError(f"a clause begins with a pattern, got {type(self.lhs).__name__}", hint=hint)
+        vars(self)["rhs"] = as_expr(self.rhs)
+
 
 @dataclass(frozen=True, eq=False)
 class Match(Expr):
@@ -129,7 +138,8 @@ class Match(Expr):
     complete: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clauses", sequence("clauses of a Match", self.clauses))
+        vars(self)["data"] = as_expr(self.data)
+        vars(self)["clauses"] = sequence("clauses of a Match", self.clauses)
 
 
 def bound_by(pattern: Pattern) -> list[Var]:

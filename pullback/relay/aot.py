@@ -30,20 +30,23 @@ class AotFunction(GraphFunction):
         super().__init__(function, module, target, "aot", name)
         self.target = target
 
-    def library(self, name: str | None = None) -> FunctionLibrary:
+    def library(self, name: str | None = None, platform: str = "host") -> FunctionLibrary:
         """The function planned for a C library, in which it has this name; the results are its last arguments.
 
-        Raises ArgumentError where a size is not known, or the name is none of C.
-        """
-        return FunctionLibrary.of(self.lowered, name or _c_name(self.name), self.target, self.names)
+        ``platform``: this machine, or another that ``python -m pullback targets`` lists, such as "aarch64".
 
-    def export_c(self, folder: str | os.PathLike[str], name: str | None = None) -> Path:
+        Raises ArgumentError where a size is not known, or the name is none of C, TargetError for other platforms.
+        """
+        chosen = name or _c_name(self.name)
+        return FunctionLibrary.of(self.lowered, chosen, self.target, self.names, platform=platform)
+
+    def export_c(self, folder: str | os.PathLike[str], name: str | None = None, platform: str = "host") -> Path:
         """Write NAME.h, libNAME.so and libNAME.a into a folder, and return that. It takes a C compiler.
 
         The header documents ``int NAME(const float *x, …, float *output)``: programs of C and C++ call it without
-        Python.
+        Python. For ``platform`` "android" there are C sources in place of the shared library, for its own compiler.
         """
-        return self.library(name).write(folder)
+        return self.library(name, platform).write(folder)
 
     def export_library(self, file_name: str | os.PathLike[str], name: str | None = None) -> Path:
         """Write the shared library alone; ``pullback.runtime.load_module`` loads it."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pullback.ir.errors import ArgumentError, suggestion
+from pullback.ir.errors import ArgumentError, UserError, suggestion
 from pullback.ir.module import IRModule
+from pullback.ir.pass_context import PassContext
 from pullback.relay.backend import options
-from pullback.relay.backend.executor_factory import ExecutorFactory
+from pullback.relay.backend.executor_factory import ExecutorFactory, Library
 from pullback.relay.backend.graph import GraphExecutor, lowered
 from pullback.relay.backend.interpreter import Executor, InterpreterExecutor, check_device
 from pullback.relay.backend.vm import VMExecutor, check_host
@@ -95,6 +96,69 @@ def build(
     factory = ExecutorFactory(graph, Target("llvm" if target is None else target), values, mod_name, whole)
     factory.executor = chosen
     return factory
+
+
+class BuildModule:
+    """A build in steps: ``build``, then ``get_json``, ``get_module`` and ``get_params``."""
+
+    def __init__(self) -> None:
+        self._params: dict[str, Any] = {}
+        self._factory: ExecutorFactory | None = None
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """Values of parameters, by name, for the next build."""
+        self._params.update(params)
+
+    def build(
+        self,
+        mod: IRModule | Function,
+        target: Any = None,
+        target_host: Any = None,
+        executor: Any = None,
+        runtime: Any = None,
+        params: Mapping[str, Any] | None = None,
+        mod_name: str = "default",
+    ) -> tuple[str, Library, dict[str, Any]]:
+        """The graph, the library and the parameters: see :func:`build`."""
+        self.set_params(params or {})
+        made = build(mod, target, target_host, executor, runtime, params=self._params, mod_name=mod_name)
+        self._factory = made
+        return made.get_graph_json(), made.get_lib(), made.get_params()
+
+    def optimize(
+        self, mod: IRModule | Function, target: Any = None, params: Mapping[str, Any] | None = None
+    ) -> tuple[IRModule, dict[str, Any]]:
+        """See :func:`optimize`."""
+        return optimize(mod, target, {**self._params, **(params or {})})
+
+    def _built(self) -> ExecutorFactory:
+        if self._factory is None:
+            raise UserError("nothing is built yet", hint="call build(mod, target) first")
+        return self._factory
+
+    def get_json(self) -> str:
+        """The graph."""
+        return self._built().get_graph_json()
+
+    get_graph_json = get_json
+
+    def get_module(self) -> Library:
+        """The library."""
+        return self._built().get_lib()
+
+    def get_params(self) -> dict[str, Any]:
+        """The parameters that have values."""
+        return self._built().get_params()
+
+
+def build_config(
+    opt_level: int = 2, required_pass: Any = None, disabled_pass: Any = None, trace: Any = None
+) -> PassContext:
+    """The older name of :class:`pullback.transform.PassContext`."""
+    if trace is not None:
+        hint = "PassContext(instruments=[…]) tells of passes"
+        raise ArgumentError("trace is no option of a pass context", hint=hint)
+    return PassContext(opt_level=opt_level, required_pass=required_pass, disabled_pass=disabled_pass)
 
 
 def optimize(

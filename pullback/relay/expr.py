@@ -182,6 +182,13 @@ class Var(Expr, Symbol):
         return self
 
 
+def checked_var(what: str, variable: Any) -> None:
+    """Raise an ArgumentError unless it is a variable."""
+    if not isinstance(variable, Var):
+        hint = 'relay.var("x") makes one'
+        raise ArgumentError(f"{what} binds a relay.Var, got {type(variable).__name__}", hint=hint, span=current_span())
+
+
 def var(name_hint: str, type_annotation: Any = None, shape: Sequence[Any] | None = None, dtype: str = "float32") -> Var:
     """A new variable, of the type, or of a tensor of the shape and dtype, or of a type that is inferred.
 
@@ -280,6 +287,7 @@ class Let(Expr):
     body: Expr
 
     def __post_init__(self) -> None:
+        checked_var("a Let", self.variable)
         vars(self)["value"], vars(self)["body"] = as_expr(self.value), as_expr(self.body)
 
     @property
@@ -358,12 +366,18 @@ class RefCreate(Expr):
 
     value: Expr
 
+    def __post_init__(self) -> None:
+        vars(self)["value"] = as_expr(self.value)
+
 
 @dataclass(frozen=True, eq=False)
 class RefRead(Expr):
     """What a cell holds."""
 
     ref: Expr
+
+    def __post_init__(self) -> None:
+        vars(self)["ref"] = as_expr(self.ref)
 
 
 @dataclass(frozen=True, eq=False)
@@ -372,6 +386,9 @@ class RefWrite(Expr):
 
     ref: Expr
     value: Expr
+
+    def __post_init__(self) -> None:
+        vars(self)["ref"], vars(self)["value"] = as_expr(self.ref), as_expr(self.value)
 
 
 class TupleWrapper:

@@ -26,15 +26,23 @@ def while_loop(cond: Callable[..., Any], loop_vars: Sequence[Any], loop_bodies: 
     loop = Var("while_loop")
     variables = [Var(_name(v, i), builder.type_of(v)) for i, v in enumerate(loop_vars)]
     with builder.if_scope(cond(*variables)):
-        following = loop_bodies(*variables)
-        if not isinstance(following, (list, tuple)) or len(following) != len(variables):
-            got = f"{len(following)} of them" if isinstance(following, (list, tuple)) else type(following).__name__
-            message = f"loop_bodies returns a list of the {len(variables)} next values, got {got}"
-            raise ArgumentError(message, hint="as many as there are loop_vars")
-        builder.ret(loop(*following))
+        builder.ret(loop(*_values(loop_bodies(*variables), len(variables))))
     with builder.else_scope():
         builder.ret(Tuple(tuple(variables)))
     return Let(loop, Function(tuple(variables), builder.get()), loop)
+
+
+def _values(found: Any, count: int) -> list[Any]:
+    """The values that a loop's body returned, of which there are to be so many."""
+    try:
+        values = list(found)
+    except TypeError:
+        values = None
+    if values is None or len(values) != count:
+        got = type(found).__name__ if values is None else f"{len(values)} of them"
+        message = f"loop_bodies returns a list of the {count} next values, got {got}"
+        raise ArgumentError(message, hint="as many as there are loop_vars")
+    return values
 
 
 def _name(value: Any, index: int) -> str:

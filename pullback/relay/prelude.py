@@ -35,11 +35,12 @@ def standard(name: str) -> IRModule:
     if name not in _FILES:
         hint = f"there are: {', '.join(_FILES)}"
         raise ArgumentError(f"the standard library has no {name!r}{suggestion(str(name), _FILES)}", hint=hint)
-    text = resources.files("pullback.relay.std").joinpath(name).read_text(encoding="utf-8")
+    folder = resources.files("pullback.relay").joinpath("std")  # not imported: relay.std is an operator
+    text = folder.joinpath(name).read_text(encoding="utf-8")
     module = IRModule()
     for needed in _FILES[name]:
         module.update(standard(needed))
-    return parse(text, name, init_module=module)
+    return parse(text, f"<std>/{name}", init_module=module)
 
 
 def import_from_std(module: IRModule, name: str) -> None:

@@ -36,7 +36,7 @@ from pullback.relay.adt import (
 from pullback.relay.attrs import Attrs
 from pullback.relay.evaluate.arrays import complete_attrs
 from pullback.relay.evaluate.graph import Uses, free_variables
-from pullback.relay.evaluate.values import ConstructorValue
+from pullback.relay.evaluate.values import Data
 from pullback.relay.expr import (
     Call,
     Constant,
@@ -262,7 +262,11 @@ class Stager:
         if declared is None:
             hint = "declare it, relay.Function(params, body, ret_type), or infer it: relay.transform.InferType()"
             raise UnknownType(f"recursion: the type of what {function.name} gives is not known", span=span, hint=hint)
-        return info_of(declared)
+        try:
+            return info_of(declared)
+        except UserError as error:
+            message = f"recursion: {function.name} calls itself, and gives {declared}"
+            raise NotDataflow(message, span=span or function.function.span, hint=HINT) from error
 
     def global_function(self, name: str, span: Any = None) -> StagedFunction:
         """A function of the module."""
@@ -393,7 +397,7 @@ class Stager:
 
     def _primitive(self, op: Any, arguments: Sequence[Any], attrs: Any, span: Any) -> Any:
         if isinstance(op, Constructor):
-            return ConstructorValue(op.tag, arguments, op)
+            return Data(op.tag, arguments, op)
         attrs = complete_attrs(op, attrs)
         if op.lower is None:
             return self._operator_of_values(op, arguments, attrs, span)
@@ -417,9 +421,8 @@ class Stager:
             return _constants(op.numpy(values, attrs))
         found = resolve(op, values, attrs)
         if found is None:
-            unknown = [str(k) for k, v in enumerate(values) if v is None]
-            message = f"{op.name}: its result's shape depends on values that only running tells (arguments "
-            raise NotDataflow(f"{message}{', '.join(unknown)})", span=span, hint=HINT)
+            message = f"{op.name}: the shape of its result depends on values that only running tells"
+            raise NotDataflow(message, span=span, hint=HINT)
         other, kept, static_attrs = found
         return self._primitive(other, [arguments[k] for k in kept], static_attrs, span)
 
@@ -443,7 +446,7 @@ class Stager:
             return bool(condition.data.item())
         if not isinstance(condition, relax.Expr):
             raise NotDataflow(f"the condition of an if is {_kind(condition)}", span=expr.span, hint=HINT)
-        if condition.struct_info.ndim:
+        if getattr(condition.struct_info, "ndim", 0):
             condition = self.builder.emit(ops.reshape(condition, ()))
         return condition
 
@@ -493,8 +496,10 @@ class Stager:
             writes.append({ref: now for ref, now in self._undo(mark).items() if ref.born <= born})
         changed = list(dict.fromkeys([*writes[0], *writes[1]]))
         leaves: tuple[list[Any], list[Any]] = ([], [])
-        shape = _joined(*values, *leaves, expr.span)
-        shapes = [_content(*[w.get(r, r.value) for w in writes], *leaves, expr.span, last) for r in changed]
+        shape = _joined(values[0], values[1], *leaves, expr.span)
+        shapes = [
+            _content(writes[0].get(r, r.value), writes[1].get(r, r.value), *leaves, expr.span, last) for r in changed
+        ]
         single = len(leaves[0]) == 1
         outputs = [v[0] if single else relax.Tuple(tuple(v)) for v in leaves]
         bodies = [relax.SeqExpr(b, output) for b, output in zip(blocks, outputs, strict=True)]
@@ -525,7 +530,7 @@ def _matches(pattern: Pattern, value: Any, binds: dict[Any, Any]) -> bool:
             _matches(p, v, binds) for p, v in zip(pattern.patterns, value, strict=True)
         )
     if isinstance(pattern, PatternConstructor):
-        if not isinstance(value, ConstructorValue) or value.tag != pattern.constructor.tag:
+        if not isinstance(value, Data) or value.tag != pattern.constructor.tag:
             return False
         return all(_matches(p, v, binds) for p, v in zip(pattern.patterns, value.fields, strict=False))
     return True
@@ -560,10 +565,10 @@ def _joined(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any) -> 
     if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
         parts = [_joined(a, b, ones, twos, span) for a, b in zip(one, two, strict=True)]
         return lambda results: tuple([part(results) for part in parts])
-    if isinstance(one, ConstructorValue) and isinstance(two, ConstructorValue) and one.tag == two.tag:
+    if isinstance(one, Data) and isinstance(two, Data) and one.tag == two.tag:
         fields = _joined(tuple(one.fields), tuple(two.fields), ones, twos, span)
         tag, constructor = one.tag, one.constructor
-        return lambda results: ConstructorValue(tag, fields(results), constructor)
+        return lambda results: Data(tag, fields(results), constructor)
     if isinstance(one, relax.Expr) and isinstance(two, relax.Expr):
         if one is two and isinstance(one, relax.Constant):
             return lambda results: one
@@ -580,7 +585,7 @@ def _joined(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any) -> 
 def _construct(value: Any) -> str:
     if isinstance(value, StagedRef):
         return "reference"
-    return "data type" if isinstance(value, ConstructorValue) else "closure"
+    return "data type" if isinstance(value, Data) else "closure"
 
 
 def _kind(value: Any) -> str:
@@ -588,7 +593,7 @@ def _kind(value: Any) -> str:
         return f"a tuple of {len(value)} values"
     if isinstance(value, relax.Expr):
         return format_info(value.struct_info)
-    if isinstance(value, ConstructorValue):
+    if isinstance(value, Data):
         return f"a value of constructor {value.constructor.name}" if value.constructor is not None else "data"
     return "a reference" if isinstance(value, StagedRef) else "a function"
 

@@ -20,10 +20,10 @@ from typing import Any as AnyValue
 from pullback.ir.arguments import sequence
 from pullback.ir.errors import DTypeError, ShapeError
 from pullback.ir.module import TypeName
-from pullback.ir.node import Node, Symbol
+from pullback.ir.node import Node, Symbol, structural_equal
 from pullback.relay.shown import Shown
 from pullback.tir.expr import DTYPES, PrimExpr
-from pullback.tir.polynomial import same
+from pullback.tir.polynomial import key
 
 
 class TypeKind(IntEnum):
@@ -68,7 +68,7 @@ class TensorType(Type):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TensorType) or self.dtype != other.dtype or len(self.shape) != len(other.shape):
             return False
-        return all(map(_same_size, self.shape, other.shape))
+        return all(map(same_size, self.shape, other.shape))
 
     def __hash__(self) -> int:
         return hash((self.dtype, tuple(s if isinstance(s, int) else None for s in self.shape)))
@@ -90,9 +90,15 @@ class TensorType(Type):
         return len(self.shape)
 
 
-def _same_size(a: AnyValue, b: AnyValue) -> bool:
+def same_size(a: AnyValue, b: AnyValue) -> bool:
+    """Whether two sizes of a shape are equal: expressions for whatever value their variables have."""
     if isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
-        return a is b or same(a, b)
+        if a is b or structural_equal(a, b, map_free_vars=False):
+            return True
+        try:
+            return key(a) == key(b)
+        except DTypeError:  # quotients are polynomials of int64 alone
+            return False
     return not isinstance(a, PrimExpr) and not isinstance(b, PrimExpr) and bool(a == b)
 
 

@@ -28,7 +28,7 @@ _ALIGNMENT = 64
 _MOST_AXES = 64
 
 
-def save_param_dict(params: Mapping[str, Any]) -> bytes:
+def save_param_dict(params: Mapping[str, Any]) -> bytearray:
     """The parameters, tensors or arrays by name, as bytes.
 
     >>> load_param_dict(save_param_dict({"w": np.ones(3, "float32")}))["w"].shape
@@ -49,7 +49,7 @@ def save_param_dict(params: Mapping[str, Any]) -> bytes:
         parts += [b"\0" * (-at % _ALIGNMENT), data]
         at += -at % _ALIGNMENT + len(data)
     whole = b"".join(parts)
-    return whole + hashlib.sha256(whole).digest()
+    return bytearray(whole + hashlib.sha256(whole).digest())
 
 
 def _is_constant(value: Any) -> bool:

@@ -89,6 +89,12 @@ def test_contexts_nest() -> None:
     assert outer.option("testing.immutable_module", 7) == 7
 
 
+def test_options() -> None:
+    assert PassContext.list_configs()["tir.disable_vectorize"] == {"type": "bool"}
+    assert "testing.immutable_module" in PassContext.list_config_names()
+    assert PassContext(config={"tir.disable_vectorize": 1}).option("tir.disable_vectorize", False) == 1
+
+
 def test_info() -> None:
     info = noted("x", 3, ["InferType"]).info
     assert info == PassInfo(3, "x", ("InferType",))

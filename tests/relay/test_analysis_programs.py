@@ -48,8 +48,9 @@ from pullback.relay.expr import (
     const,
     var,
 )
-from pullback.relay.infer import infer_expr
+from pullback.relay.infer import infer_expr, infer_module
 from pullback.relay.op.registry import get
+from pullback.relay.testing import mobilenet
 from pullback.relay.ty import (
     FuncType,
     GlobalTypeVar,
@@ -63,7 +64,7 @@ from pullback.relay.ty import (
     TypeRelation,
     TypeVar,
 )
-from tests.relay.programs import Lists
+from tests.relay.lists import Lists
 
 LISTS = Lists()
 T = TensorType((3,))
@@ -395,7 +396,7 @@ def test_extract_intermediate_expr() -> None:
     names = [analysis.extract_intermediate_expr(module, i)["main"].body.op.name for i in range(4)]
     assert names == ["tanh", "exp", "multiply", "sigmoid"]
     assert structural_equal(analysis.extract_intermediate_expr(module, 0)["main"], Function((X,), one))
-    with pytest.raises(ArgumentError, match="main has 4 calls, there is none of number 4"):
+    with pytest.raises(ArgumentError, match="main has 4 numbered expressions, there is none of number 4"):
         analysis.extract_intermediate_expr(module, 4)
 
 
@@ -415,6 +416,15 @@ def macs(expr: Expr) -> int:
     return analysis.get_total_mac_number(infer_expr(expr))
 
 
+def test_numbers_of_intermediate_expressions_are_those_of_the_text() -> None:
+    pair = Tuple((SHARED, call_op("exp", SHARED)))
+    module = IRModule.from_expr(call_op("negative", TupleGetItem(pair, 1)))
+    kinds = [type(analysis.extract_intermdeiate_expr(module, i)["main"].body).__name__ for i in range(5)]
+    assert kinds == ["Call", "Call", "Tuple", "TupleGetItem", "Call"]
+    lines = [line.strip().partition(" = ")[2] for line in str(module["main"]).splitlines() if " = " in line]
+    assert lines[:2] == ["tanh(%x);", "exp(%0);"] and lines[2] == "(%0, %1);"
+
+
 def test_multiplications() -> None:
     """Against the numbers of loops that compute the sums."""
     data, kernel = var("d", shape=(2, 4, 9, 8)), var("k", shape=(6, 2, 3, 5))
@@ -424,6 +434,12 @@ def test_multiplications() -> None:
     assert macs(call_op("nn.dense", var("a", shape=(7, 5)), var("b", shape=(3, 5)))) == 7 * 5 * 3
     batched = call_op("nn.batch_matmul", var("a", shape=(2, 7, 5)), var("b", shape=(2, 3, 5)))
     assert macs(Tuple((batched, SHARED))) == 2 * 7 * 5 * 3
+
+
+def test_multiplications_of_a_model() -> None:
+    """MobileNet's paper says 569 million."""
+    module, _ = mobilenet.get_workload()
+    assert analysis.get_total_mac_number(infer_module(module)["main"]) == 568_740_352
 
 
 def test_search_fc_transpose() -> None:

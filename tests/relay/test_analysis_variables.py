@@ -16,7 +16,7 @@ from pullback.relay.analysis import (
 )
 from pullback.relay.expr import Call, Expr, Function, Let, Tuple, Var, call_op, const, var
 from pullback.relay.ty import FuncType, TensorType, TupleType, TypeVar
-from tests.relay.programs import Lists
+from tests.relay.lists import Lists
 
 A, B, C, D = (var(n, shape=()) for n in "abcd")
 HEAD, TAIL = var("head"), var("tail")

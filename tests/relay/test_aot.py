@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from pullback.ir.errors import ArgumentError, CallError, TargetError
 from pullback.relay import aot
 from pullback.relay.expr import call_op
 from pullback.relay.lower import NotDataflow
+from tests.deploy.tools import need_program, need_zig
 from tests.relay.programs import W, X, check, chosen_function, matrix, straight, tail_recursion
 
 NEEDS_COMPILERS = pytest.mark.skipif(
@@ -174,6 +177,52 @@ int main() {
 }
 """
         assert "take" in " ".join(self.run(tmp_path, "row", source))
+
+
+class TestOtherPlatforms:
+    @pytest.mark.slow
+    def test_a_program_for_arm(self, tmp_path):
+        """The library is for glibc, of which the emulator has none: its parts become a static program."""
+        need_zig()
+        need_program("qemu-aarch64")
+        source = """
+#include <stdio.h>
+#include "mse.h"
+int main(void)
+{
+    float x[12], y[8] = {0}, w[6] = {1, 2, 3, 4, 5, 6}, b[2] = {0}, loss, dx[12], dy[8], dw[6], db[2];
+    for (int k = 0; k < 12; k++)
+        x[k] = 1;
+    if (mse(x, y, w, b, &loss, dx, dy, dw, db) != 0)
+        return 1;
+    printf("%g %g %g", loss, db[0], db[1]);
+}
+"""
+        (tmp_path / "main.c").write_text(source)
+        zig = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl", "-static", "-Wno-everything"]
+        parts = ["main.c", "mse.c", "code.o"]
+        library = aot.compile(relay.transform.gradient(loss())).library("mse", "aarch64")
+        (tmp_path / "mse.h").write_text(library.header())
+        with library._built() as built:
+            for name in ("mse.c", "pullback_runtime.c", "code.o"):
+                shutil.copyfile(Path(built) / name, tmp_path / name)
+            if (Path(built) / "data.o").exists():
+                shutil.copyfile(Path(built) / "data.o", tmp_path / "data.o")
+                parts.append("data.o")
+        subprocess.run([*zig, *parts, "-o", "main"], cwd=tmp_path, check=True, capture_output=True)
+        done = subprocess.run(["qemu-aarch64", "./main"], cwd=tmp_path, check=True, capture_output=True, text=True)
+        # each row gives (6, 15); the loss is (36 + 225) / 2, and its slope 2 * y / 8 for each of four rows
+        assert done.stdout.split() == ["130.5", "6", "15"]
+
+    def test_sources_for_android(self, tmp_path):
+        need_zig()
+        aot.compile(straight()).export_c(tmp_path, "net", platform="android")
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["libnet.a", "net.c", "net.h", "pullback_runtime.c"]
+
+    @pytest.mark.parametrize("platform", ["cortex-m4", "wasm32", "windows-x86-64"])
+    def test_platforms_without_threads_of_posix(self, platform):
+        with pytest.raises(TargetError, match=f"a function is not exported for {platform}"):
+            aot.compile(straight()).library("net", platform)
 
 
 def test_names_that_the_runtime_has():

@@ -10,11 +10,11 @@ import pytest
 
 import pullback
 from pullback import relay
-from pullback.contrib import graph_executor
+from pullback.contrib import graph_executor, graph_runtime
 from pullback.ir import IRModule
 from pullback.ir.errors import ArgumentError, NameNotFound, ShapeError, UserError
 from pullback.relay.backend import Executor, Runtime, vm
-from pullback.relay.build_module import bind_params_by_name, build, optimize
+from pullback.relay.build_module import BuildModule, bind_params_by_name, build, build_config, optimize
 from pullback.relay.lower import NotDataflow, lower
 from pullback.relay.param_dict import save_param_dict
 from pullback.runtime.registry import get_global_func
@@ -206,6 +206,20 @@ class TestExport:
         x = relay.var("x", relay.TensorType((relay.Any(), 3)))
         with pytest.raises(ArgumentError, match="a C function has fixed sizes, and any_1 is not known"):
             build(relay.Function([x], x + x), "llvm").export_library(tmp_path / "net.so")
+
+
+def test_a_build_in_steps():
+    module = BuildModule()
+    with pytest.raises(UserError, match="nothing is built yet"):
+        module.get_json()
+    module.set_params({"w": W})
+    with build_config(opt_level=3):
+        graph, lib, params = module.build(straight(), "llvm")
+    assert (graph, list(params)) == (module.get_json(), ["w"])
+    runtime = graph_runtime.create(graph, module.get_module(), pullback.cpu())
+    runtime.run(x=X, **module.get_params())
+    np.testing.assert_allclose(runtime.get_output(0).numpy(), EXPECTED, rtol=1e-6)
+    assert lib.get_source().count("R.tanh") == 1
 
 
 class TestParameters:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback.ir import UserError
+from pullback.ir import IRModule, UserError
 from pullback.ir.errors import ArgumentError, NameNotFound
 from pullback.ir.node import structural_equal
 from pullback.relay.analysis import free_vars
@@ -37,7 +37,7 @@ from pullback.relay.dataflow_pattern import (
     wildcard,
 )
 from pullback.relay.dataflow_pattern.graph import DataflowGraph
-from pullback.relay.expr import Call, Expr, Function, If, Let, Tuple, TupleGetItem, call_op, const, var
+from pullback.relay.expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, call_op, const, var
 from pullback.relay.infer import infer_expr
 from pullback.relay.op.registry import OpPattern, get
 from pullback.relay.ty import TensorType
@@ -56,6 +56,7 @@ def exp(x: Any) -> Expr:
 
 
 F = Function((X,), tanh(X))
+X_PATTERN = is_var("x")
 ELEMENTWISE = (wildcard().has_attr({"TOpPattern": OpPattern.ELEMWISE}))(None)
 
 MATCHES: dict[str, tuple[DFPattern, Any, bool]] = {
@@ -114,6 +115,7 @@ MATCHES: dict[str, tuple[DFPattern, Any, bool]] = {
     "shape": (has_shape([3]), tanh(X), True),
     "other shape": (wildcard().has_shape((3, 1)), tanh(X), False),
     "shape of a tuple": (has_shape([3]), Tuple((X,)), False),
+    "type that is not known": (has_type(TensorType((3,))), tanh(var("unknown")), False),
     "type of an operator": (has_type(TensorType((3,))), get("tanh"), False),
     "attribute": (is_op("sum")(wildcard()).has_attr({"axis": (0,)}), call_op("sum", X, axis=[0]), True),
     "other attribute": (has_attr({"axis": (1,)}), call_op("sum", Tuple((X,)), axis=[0]), False),
@@ -282,6 +284,15 @@ def test_callbacks_get_types() -> None:
 
     expr = Typed().rewrite(Function((X,), tanh(X)))
     assert found == [TensorType((3,))] and structural_equal(expr.body, exp(X))
+
+
+def test_patterns_ask_for_types_of_calls_of_global_functions() -> None:
+    module = IRModule({"f": F})
+    replace = Replace(wildcard()(wildcard()).has_type(TensorType((3,))), [], lambda: X)
+    assert rewrite(replace, exp(GlobalVar("f")(X)), module) is X
+    call = GlobalVar("f")(X)
+    assert rewrite(Replace(has_type(TensorType((3,)), wildcard()(X_PATTERN)), [], lambda: Y), call) is call
+    assert rewrite(Replace(has_type(TensorType((3,)), wildcard()(X_PATTERN)), [], lambda: Y), call, module) is Y
 
 
 def test_interior_values_that_others_use_stay() -> None:

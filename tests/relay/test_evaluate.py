@@ -184,8 +184,8 @@ class TestDataTypes:
 
     def test_a_list_of_callers(self, parts):
         module, executor, constructors = parts
-        given = executor.evaluate(built(constructors, range(300)))
-        assert executor.evaluate(module.get_global_var("total"))(given).item() == sum(range(300))
+        given = executor.evaluate(built(constructors, range(1500)))
+        assert executor.evaluate(module.get_global_var("total"))(given).item() == sum(range(1500))
 
     def test_constructors_and_operators_are_functions(self, parts):
         _, executor, (cons, nil) = parts

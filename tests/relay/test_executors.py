@@ -118,6 +118,17 @@ def test_the_kind_device_and_target_are_checked():
     assert relay.create_executor(ctx=pullback.cpu(), target="llvm").evaluate(relay.const(1.0)).item() == 1.0
 
 
+@pytest.mark.parametrize("kind", ["debug", "vm"])
+def test_what_a_program_keeps_is_not_the_callers_memory(kind):
+    x, u = matrix("x"), matrix("u")
+    given = X.copy()
+    kept = relay.Tuple([relay.Function([u], u * x), relay.RefCreate(x)])
+    function, cell = relay.create_executor(kind).evaluate(relay.Function([x], kept))(given)
+    given[:] = 0
+    check(function(W), X * W)
+    check(cell.value, X)
+
+
 @pytest.mark.parametrize("kind", NATIVE)
 def test_what_is_left_is_named_with_its_place_and_a_way_out(kind):
     x = matrix("x")

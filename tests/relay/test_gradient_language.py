@@ -37,7 +37,8 @@ from pullback.relay.expr import (
     var,
 )
 from pullback.relay.infer import infer_expr, infer_module
-from pullback.relay.transform.gradient import gradient
+from pullback.relay.prelude import import_from_std
+from pullback.relay.transform import DeadCodeElimination, PartialEvaluate, gradient
 from pullback.relay.ty import FuncType, GlobalTypeVar, RefType, TensorType, TupleType, TypeCall, TypeVar
 from pullback.relay.visitor import post_order
 from tests.relay.differences import check_gradient, run
@@ -384,6 +385,23 @@ def test_recursion_over_a_list() -> None:
     step = Function((p, q), p * q + p)
     higher(Function((x,), Call(GlobalVar("fold"), (step, x, values))), X, mod=mod)
     assert set(mod.type_definitions) == {GlobalTypeVar("List")}  # List holds pairs as well
+
+
+def test_lists_of_the_prelude() -> None:
+    """foldl over map over rev, of three vectors; partial evaluation leaves straight code of it."""
+    mod = IRModule()
+    import_from_std(mod, "prelude.rly")
+    nil, cons = (next(c for c in mod[GlobalTypeVar("List")].constructors if c.name == n) for n in ("Nil", "Cons"))
+    x, a, b, u = vector(), vector("a"), vector("b"), vector("u")
+    values = cons(x, cons(call_op("sin", x), cons(x * x, nil())))
+    mapped = Call(GlobalVar("map"), (Function((u,), call_op("exp", u)), Call(GlobalVar("rev"), (values,))))
+    function = Function((x,), Call(GlobalVar("foldl"), (Function((a, b), a * b + a), x, mapped)))
+    higher(function, X, mod=mod)
+    derivative = gradient(function, mod)
+    mod["main"] = derivative
+    straight = DeadCodeElimination(inline_once=True, ignore_impurity=True)(PartialEvaluate()(mod))
+    assert not {Match, RefRead, RefWrite, GlobalVar} & {type(node) for node in post_order(straight["main"].body)}
+    np.testing.assert_allclose(run(straight["main"], X)[1][0], run(derivative, X, mod=mod)[1][0], rtol=1e-12)
 
 
 def test_a_constructor_as_a_function() -> None:

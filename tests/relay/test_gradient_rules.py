@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pullback.relay.expr import Function, call_op, var
+from pullback.relay.expr import Call, Function, Tuple, call_op, const, var
 from pullback.relay.op import get
 from pullback.relay.op.gradients import RULES
+from pullback.relay.visitor import post_order
 from tests.relay.differences import apart, between, check_gradient, indices, normal, program
 
 # (operator, arguments, attributes): a list among the arguments is a tuple.
@@ -109,11 +110,53 @@ def test_what_does_not_move_has_no_adjoint(name: str) -> None:
     check_gradient(function, [apart(3), apart(3) + 0.1])
 
 
-def test_every_rule_is_tried() -> None:
-    tried = {name for name, _, _ in SAMPLES} | set(CONSTANT)
-    elsewhere = {"zeros", "ones", "dyn.zeros", "dyn.ones", "dyn.reshape", "shape_of", "arange"}
-    assert tried | elsewhere == set(RULES)
-    assert len(RULES) == 73
+DYNAMIC: dict[str, Any] = {
+    "dyn.reshape": lambda x: call_op("reshape", x, call_op("shape_of", call_op("transpose", x))),
+    "dyn.expand_dims": lambda x: call_op("dyn.expand_dims", x, call_op("argmax", x) * const(0, "int32")),
+    "dyn.squeeze": lambda x: call_op("dyn.squeeze", call_op("expand_dims", x, axis=0), zero_of(x)),
+    "dyn.broadcast_to": lambda x: call_op("broadcast_to", x, call_op("concatenate", Tuple((zero_of(x), sizes(x))))
+                                          + const([4, 0, 0], "int32")),
+    "dyn.collapse_sum_to": lambda x: call_op("collapse_sum_to", call_op("stack", Tuple((x, x, x))), sizes(x)),
+    "dyn.full": lambda x: call_op("full", call_op("sum", x * x), sizes(x)),
+    "dyn.ones": lambda x: call_op("ones", sizes(x), dtype="float64") * x,
+    "dyn.zeros": lambda x: call_op("zeros", sizes(x), dtype="float64") + x * x,
+    "shape_of": lambda x: x * call_op("cast", call_op("sum", sizes(x)), dtype="float64"),
+    "dyn.arange": lambda x: call_op("sum", call_op("arange", call_op("min", x), call_op("max", x),
+                                                   call_op("mean", x * x), dtype="float64")),
+}  # fmt: skip
+
+
+def sizes(x: Any) -> Any:
+    return call_op("shape_of", x)
+
+
+def zero_of(x: Any) -> Any:
+    """The number 0 as a tensor of one element that is known when the program runs."""
+    return call_op("reshape", call_op("argmax", x), newshape=(1,)) * const(0, "int32")
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_sizes_that_are_computed(name: str) -> None:
+    x = var("x", shape=(2, 3), dtype="float64")
+    function = Function((x,), DYNAMIC[name](x))
+    assert name in {n.op.name for n in post_order(function) if isinstance(n, Call)}
+    check_gradient(function, [apart(2, 3)])
+
+
+REFERENCE = """
+    log log2 log10 tan cos cosh sin sinh acos acosh asin asinh atan atanh exp sqrt sigmoid tanh erf clip abs negative
+    add subtract multiply divide max sum mean variance zeros ones zeros_like ones_like dyn.zeros dyn.ones copy cast
+    cast_like reshape dyn.reshape reshape_like contrib_reverse_reshape transpose squeeze expand_dims concatenate stack
+    strided_slice where take gather_nd one_hot arange shape_of collapse_sum_like collapse_sum_to less_equal not_equal
+    nn.relu nn.max_pool2d nn.avg_pool2d nn.global_avg_pool2d nn.conv2d nn.softmax nn.log_softmax nn.bias_add nn.dense
+    nn.matmul nn.batch_matmul nn.batch_flatten nn.cross_entropy nn.cross_entropy_with_logits
+"""
+
+
+def test_the_reference_s_rules_are_there_and_every_rule_is_tried() -> None:
+    assert len(REFERENCE.split()) == 73 and set(REFERENCE.split()) <= set(RULES)
+    tried = {name for name, _, _ in SAMPLES} | set(CONSTANT) | set(DYNAMIC)
+    assert tried | {"zeros", "ones", "arange"} == set(RULES)
 
 
 @pytest.mark.parametrize("name", sorted(RULES))

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback.relay.adt import Clause, Match, PatternTuple, PatternVar, PatternWildcard
+from pullback.ir import UserError
+from pullback.relay.adt import (
+    Clause,
+    Constructor,
+    Match,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    PatternWildcard,
+)
 from pullback.relay.evaluate import ConstructorValue, Interpreter, RefValue
 from pullback.relay.expr import (
     Call,
@@ -23,13 +32,15 @@ from pullback.relay.expr import (
     RefWrite,
     Tuple,
     TupleGetItem,
+    Var,
     call_op,
     const,
     var,
 )
 from pullback.relay.infer import infer_module
-from pullback.relay.ty import RefType, TensorType, TupleType, Type, TypeCall, TypeVar
-from tests.relay.programs import Lists
+from pullback.relay.ty import FuncType, RefType, TensorType, TupleType, Type, TypeCall, TypeVar
+from pullback.relay.visitor import ExprMutator, post_order
+from tests.relay.lists import Lists
 
 SHAPES: list[tuple[int, ...]] = [(), (3,), (2, 3), (2, 1)]
 Scope = list[tuple[Type, Expr]]
@@ -162,6 +173,8 @@ def has_type(value: Any, type_: Type) -> bool:
         return len(value) == len(type_.fields) and all(has_type(v, t) for v, t in zip(value, type_.fields, strict=True))
     if isinstance(type_, RefType):
         return isinstance(value, RefValue) and has_type(value.value, type_.value)
+    if isinstance(type_, FuncType):
+        return callable(value)
     assert isinstance(type_, TypeCall) and isinstance(value, ConstructorValue)
     if not value.fields:
         return True
@@ -178,3 +191,41 @@ def test_types_of_random_programs(seed: int) -> None:
     assert found["main"].ret_type == type_
     assert has_type(Interpreter(found).function(found["main"])(), type_)
     assert infer_module(found)["main"] is found["main"]
+
+
+class Replace(ExprMutator):
+    """One node replaced by another expression."""
+
+    def __init__(self, old: Expr, new: Expr) -> None:
+        super().__init__()
+        self.old, self.new = old, new
+
+    def dispatch(self, expr: Any) -> Any:
+        return self.new if expr is self.old else super().dispatch(expr)
+
+
+def wrong_parts(old: Expr, lists: Lists) -> list[Expr]:
+    """Expressions that hardly ever fit where ``old`` stands."""
+    one = Match(old, (Clause(PatternTuple((PatternWildcard(),)), old),))
+    cons = PatternConstructor(lists.cons, (PatternWildcard(),))
+    two = Match(old, (Clause(cons, old), Clause(PatternTuple(()), old)))
+    made = [Tuple(()), Tuple((old,)), RefCreate(old), RefRead(old), TupleGetItem(old, 0), Function((), old)]
+    calls = [Call(old, ()), Call(old, (old,)), Call(lists.nil, ()), GlobalVar("map")(old), GlobalVar("absent")(old)]
+    return [*made, *calls, one, two, If(old, old, old), const(1), var("free"), lists.nil, GlobalVar("map")]
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_programs_with_a_wrong_part(seed: int) -> None:
+    """They are refused, or what they compute is of the type that was found."""
+    chosen, programs = random.Random(seed), Programs(seed)
+    body = programs.expr(TupleType(tuple(programs.type() for _ in range(3))), [])
+    nodes = [n for n in post_order(body) if isinstance(n, Expr) and not isinstance(n, (Var, GlobalVar, Constructor))]
+    old = chosen.choice(nodes)
+    new = chosen.choice(wrong_parts(old, programs.lists))
+    programs.lists.module["main"] = Function((), Replace(old, new).visit(body))
+    try:
+        found = infer_module(programs.lists.module)
+    except UserError:
+        return
+    value, type_ = Interpreter(found).function(found["main"])(), found["main"].ret_type
+    assert has_type(value, type_)

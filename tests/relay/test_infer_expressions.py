@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pullback import tir
 from pullback.ir import IRModule, Span
+from pullback.ir.errors import ShapeError
 from pullback.ir.node import structural_equal
 from pullback.relay.adt import Clause, Match, PatternTuple, PatternVar
 from pullback.relay.expr import (
@@ -219,6 +221,21 @@ def test_a_size_that_is_not_known_fits_every_other(param: Any, argument: Any) ->
     p = x(*param)
     call = infer_expr(Function((p,), p)(x(*argument)))
     assert call.checked_type == tensor(*param) and call.args[0].checked_type == tensor(*argument)
+
+
+N, M = tir.Var("n", "int64"), tir.Var("m", "int64")
+
+
+def test_sizes_that_are_variables() -> None:
+    """One of the same value fits; it fits a number, as it may be that; another variable does not fit."""
+    p = x(N + N)
+    function = Function((p,), p)
+    for size in (N * 2, ANY, 6):
+        assert infer_expr(function(x(size))).checked_type == tensor(N + N)
+    with pytest.raises(ShapeError, match="axis 0 is m against"):
+        infer_expr(function(x(M)))
+    assert infer_expr(If(const(True), x(N), x(M))).checked_type == tensor(ANY)
+    assert infer_expr(If(const(True), x(N), x(N))).checked_type == tensor(N)
 
 
 def test_a_parameter_of_several_calls_takes_all_sizes() -> None:

@@ -35,7 +35,7 @@ from pullback.relay.ty import (
     scalar_type,
 )
 from pullback.relay.visitor import post_order
-from tests.relay.programs import Lists
+from tests.relay.lists import Lists
 
 F3, I0 = TensorType((3,), "float32"), scalar_type("int32")
 

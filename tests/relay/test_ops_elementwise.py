@@ -162,7 +162,6 @@ CASES += [
         [integers(-9, 9, 2, 3)],
         lambda x: np.trunc(x.sum(1) / 3).astype("int32"),
         attrs={"axis": 1},
-        dynamic=False,
     ),
     Case("argmax", [_TIES], lambda x: np.array([1, 0], "int32"), attrs={"axis": 1}),
     Case(
@@ -170,9 +169,8 @@ CASES += [
         [_TIES],
         lambda x: np.array([2, 1], "int32"),
         attrs={"axis": 1, "select_last_index": True},
-        dynamic=False,
     ),
-    Case("variance", [normal(2, 5)], lambda x: x.var(1, ddof=1), attrs={"axis": 1, "unbiased": True}, dynamic=False),
+    Case("variance", [normal(2, 5)], lambda x: x.var(1, ddof=1), attrs={"axis": 1, "unbiased": True}),
     Case("variance", [normal(2, 5)], lambda x: x.var(1), lambda x: op.mean_variance(x, 1)[1]),
     Case("mean", [normal(2, 5)], lambda x: x.mean(1), lambda x: op.mean_variance(x, 1)[0]),
     Case("variance", [normal(2, 5)], lambda x: x.std(1), lambda x: op.std(x, 1)),

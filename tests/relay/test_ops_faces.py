@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback import relax, relay, te, tir
+from pullback import IRModule, relax, relay, te, tir
+from pullback.ir import assert_structural_equal
 from pullback.ir.errors import ArgumentError, CallError, NameNotFound, PullbackError
 from pullback.relay import op
 from pullback.relay.expr import Call, Function, TupleGetItem, TupleWrapper, const, var
@@ -32,6 +33,14 @@ def test_every_operator_has_a_sample() -> None:
     sampled = {case.op for case in _cases()} | {f"random.{name}" for name in RANDOM}
     own = {name for name in Op.registry if not name.startswith(("relax.", "own."))}
     assert own - sampled == set()
+
+
+def test_calls_read_back() -> None:
+    """The text of every sample means the same again."""
+    pytest.importorskip("torch")
+    for case in _cases():
+        function = case.function()
+        assert_structural_equal(relay.parse_expr(relay.astext(function)), function)
 
 
 def test_every_rule_of_a_gradient_has_an_operator() -> None:
@@ -72,7 +81,8 @@ vision.all_class_non_max_suppression vision.get_valid_counts vision.multibox_pri
 vision.non_max_suppression vision.roi_align vision.roi_pool
 random.multinomial random.normal random.threefry_generate random.threefry_key random.threefry_split random.uniform
 annotation.on_device annotation.stop_fusion annotation.checkpoint
-nn.avg_pool2d_grad nn.max_pool2d_grad nn.conv2d_backward_weight
+dft stft sliding_window reinterpret sparse_reshape sparse_fill_empty_rows nn.avg_pool2d_grad nn.max_pool2d_grad
+nn.conv2d_backward_weight
 op.transform.reshape op.tensor.add op.reduce.sum op.reduce.logsumexp op.algorithm.topk op.nn.dense op.op.get
 op.op.register op.dyn.reshape op.dyn.nn.pad op.dyn.image.resize2d op.register_gradient op.OpPattern op.register_pattern
 """.split()  # noqa: SIM905
@@ -85,6 +95,11 @@ def test_names_of_the_reference(name: str) -> None:
         found = getattr(found, part)
         assert part in dir(found) or found is not None
     assert callable(found)
+
+
+def test_the_standard_library_hides_no_operator() -> None:
+    relay.prelude.Prelude(IRModule())
+    assert relay.std is op.std
 
 
 def test_namespaces_are_modules() -> None:

@@ -215,6 +215,10 @@ def _roi_align(x: np.ndarray, rois: np.ndarray) -> np.ndarray:
     return result
 
 
+def _complex(z: np.ndarray) -> list[np.ndarray]:
+    return [z.real.astype("float32"), z.imag.astype("float32")]
+
+
 ROIS = np.array([[0, 1, 1, 4, 3], [1, 0, 2, 5, 4]], "float32")
 CROPS = np.array([[0.0, 0.0, 1.0, 1.0], [0.2, 0.6, 0.7, 0.1], [-0.2, 0.5, 1.3, 0.9]], "float32")
 NUMBERS = np.array([1, 0, 1], "int32")
@@ -276,21 +280,19 @@ CASES = [
         _resized((6, 4, 4), "trilinear", False),
         attrs={"scale_d": 2, "scale_h": 2, "scale_w": 2, "method": "trilinear"},
     ),
-    Case("image.affine_grid", [normal(2, 2, 3)], _grid, attrs={"target_shape": (3, 4)}, dynamic=False),
-    Case("image.grid_sample", [IMAGE, uniform(-1.3, 1.3, 2, 2, 4, 5)], _sampled(align_corners=True), dynamic=False),
+    Case("image.affine_grid", [normal(2, 2, 3)], _grid, attrs={"target_shape": (3, 4)}),
+    Case("image.grid_sample", [IMAGE, uniform(-1.3, 1.3, 2, 2, 4, 5)], _sampled(align_corners=True)),
     Case(
         "image.grid_sample",
         [IMAGE, uniform(-1.3, 1.3, 2, 2, 4, 5)],
         _sampled(align_corners=False, padding_mode="border", mode="nearest"),
         attrs={"method": "nearest", "padding_mode": "border", "align_corners": False},
-        dynamic=False,
     ),
     Case(
         "image.crop_and_resize",
         [IMAGE, CROPS, NUMBERS],
         lambda x, b, n: _crops(x, b, n, (3, 5), 7.0),
         attrs={"crop_size": (3, 5), "extrapolation_value": 7.0},
-        dynamic=False,
         tolerance=1e-4,
     ),
     Case(
@@ -298,16 +300,14 @@ CASES = [
         [IMAGE.transpose(0, 2, 3, 1), CROPS, NUMBERS],
         lambda x, b, n: _crops(x.transpose(0, 3, 1, 2), b, n, (1, 4), 0.0).transpose(0, 2, 3, 1),
         attrs={"crop_size": (1, 4), "layout": "NHWC"},
-        dynamic=False,
         tolerance=1e-4,
     ),
-    Case("image.dilation2d", [IMAGE, normal(3, 2, 3)], lambda x, w: _dilation(x, w, 1, 0, 1), dynamic=False),
+    Case("image.dilation2d", [IMAGE, normal(3, 2, 3)], lambda x, w: _dilation(x, w, 1, 0, 1)),
     Case(
         "image.dilation2d",
         [IMAGE, normal(3, 3, 3)],
         lambda x, w: _dilation(x, w, 2, 1, 2),
         attrs={"strides": 2, "padding": 1, "dilations": 2},
-        dynamic=False,
     ),
     Case("nn.depth_to_space", [normal(2, 8, 3, 2)], lambda x: _depth_to_space(x, "DCR"), attrs={"block_size": 2}),
     Case(
@@ -322,14 +322,12 @@ CASES = [
         [normal(2, 4, 5, 3)],
         _space_to_batch,
         attrs={"block_shape": [2, 3], "paddings": [[0, 0], [0, 1]], "pad_value": 2},
-        dynamic=False,
     ),
     Case(
         "nn.batch_to_space_nd",
         [normal(12, 2, 2, 3)],
         _batch_to_space,
         attrs={"block_shape": [2, 3], "crops": [[0, 0], [0, 1]]},
-        dynamic=False,
     ),
     Case(
         "nn.fifo_buffer",
@@ -337,42 +335,87 @@ CASES = [
         lambda x, b: np.concatenate([b, x], 1)[:, 1:],
         attrs={"axis": 1},
     ),
-    Case("nn.sparse_dense", [normal(2, 4), *SPARSE], lambda x, *s: x @ DENSE.T, dynamic=False),
+    Case("nn.sparse_dense", [normal(2, 4), *SPARSE], lambda x, *s: x @ DENSE.T),
     Case(
         "nn.sparse_dense",
         [normal(2, 4), *SPARSE],
         lambda x, *s: DENSE @ x.T,
         lambda x, *s: op.nn.sparse_dense(x, s, sparse_lhs=True),
-        dynamic=False,
     ),
-    Case("vision.multibox_prior", [IMAGE], _priors, attrs={"sizes": (0.5, 0.25), "ratios": (1, 2)}, dynamic=False),
+    Case(
+        "sparse_reshape",
+        [np.array([[0, 1, 2], [1, 0, 3]]), np.array([2, 2, 4]), np.array([4, -1])],
+        lambda i, s, n: [np.array([[1, 2], [2, 3]]), np.array([4, 4])],
+    ),
+    Case(
+        "sparse_fill_empty_rows",
+        [np.array([[0, 1], [2, 0], [2, 3]]), np.array([5, 6, 7], "int32"), np.array([4, 5]), np.array([9], "int32")],
+        lambda *a: [
+            np.array([[0, 1], [1, 0], [2, 0], [2, 3], [3, 0]]),
+            np.array([5, 9, 6, 7, 9], "int32"),
+            np.array([False, True, False, True]),
+        ],
+    ),
+    Case(
+        "sliding_window",
+        [normal(2, 3, 6, 7)],
+        lambda x: np.lib.stride_tricks.sliding_window_view(x, (2, 3), (2, 3))[:, :, ::2, ::3],
+        attrs={"axis": 2, "window_shape": [2, 3], "strides": [2, 3]},
+    ),
+    Case(
+        "dft",
+        [normal(2, 6), normal(2, 6)],
+        lambda r, i: _complex(np.fft.fft(r + 1j * i)),
+    ),
+    Case("dft", [normal(3, 5), normal(3, 5)], lambda r, i: _complex(np.fft.ifft(r + 1j * i)), attrs={"inverse": True}),
+    Case(
+        "stft",
+        [normal(2, 20), uniform(0.5, 1, 6)],
+        torch_of(
+            lambda x, w: torch.view_as_real(
+                torch.stft(x, 8, 3, 6, w, center=False, normalized=True, onesided=True, return_complex=True)
+            )
+        ),
+        lambda x, w: op.stft(x, 8, 3, 6, w, normalized=True),
+        tolerance=1e-4,
+    ),
+    Case(
+        "stft",
+        [normal(2, 20)],
+        torch_of(
+            lambda x: torch.view_as_real(
+                torch.stft(x, 8, window=torch.ones(8), center=False, onesided=False, return_complex=True)
+            )
+        ),
+        lambda x: op.stft(x, 8, onesided=False),
+        tolerance=1e-4,
+    ),
+    Case("reinterpret", [normal(3, 4)], lambda x: x.view("int32"), attrs={"dtype": "int32"}),
+    Case("vision.multibox_prior", [IMAGE], _priors, attrs={"sizes": (0.5, 0.25), "ratios": (1, 2)}),
     Case(
         "vision.multibox_transform_loc",
         [uniform(0, 1, 2, 3, 5), normal(2, 20), np.sort(uniform(0, 1, 1, 5, 2, 2), 2).reshape(1, 5, 4)],
         _locations,
         attrs={"threshold": 0.4},
     ),
-    Case("vision.get_valid_counts", [BOXES], _valid, attrs={"score_threshold": 0.5}, dynamic=False),
+    Case("vision.get_valid_counts", [BOXES], _valid, attrs={"score_threshold": 0.5}),
     Case(
         "vision.non_max_suppression",
         [BOXES, np.array([4], "int32"), np.arange(4, dtype="int32")[None]],
         _suppressed,
-        dynamic=False,
     ),
     Case(
         "vision.all_class_non_max_suppression",
         [BOXES[..., 2:], uniform(0, 1, 1, 2, 4)],
         _each_class,
         attrs={"max_output_boxes_per_class": 2, "iou_threshold": 0.5, "score_threshold": 0.15},
-        dynamic=False,
     ),
-    Case("vision.roi_pool", [IMAGE, ROIS], _roi_pool, attrs={"pooled_size": 2, "spatial_scale": 1.0}, dynamic=False),
+    Case("vision.roi_pool", [IMAGE, ROIS], _roi_pool, attrs={"pooled_size": 2, "spatial_scale": 1.0}),
     Case(
         "vision.roi_align",
         [IMAGE, ROIS],
         _roi_align,
         attrs={"pooled_size": (2, 2), "spatial_scale": 1.0, "sample_ratio": 1},
-        dynamic=False,
     ),
     *(
         Case(name, [integers(0, 9, 3)], lambda x: x, attrs=attrs)

@@ -330,6 +330,18 @@ CASES = [
         attrs={"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1)},
     ),
     *_pools(),
+    Case(
+        "nn.avg_pool2d",
+        [integers(0, 99, 2, 4, 7, 6)],
+        lambda x: np.trunc(torch_of(lambda a: F.avg_pool2d(a.double(), 2, 2))(x)).astype("int32"),
+        attrs={"pool_size": 2, "strides": 2},
+    ),
+    Case(
+        "nn.max_pool2d",
+        [integers(0, 99, 2, 4, 7, 6, dtype="uint8")],
+        lambda x: torch_of(lambda a: F.max_pool2d(a.double(), 2, 2))(x).astype("uint8"),
+        attrs={"pool_size": 2, "strides": 2},
+    ),
     Case("nn.batch_norm", [X, normal(4), normal(4), normal(4), uniform(0.5, 2, 4)], _batch_norm),
     Case(
         "nn.batch_norm",
@@ -359,7 +371,7 @@ CASES = [
         tolerance=1e-4,
     ),
     Case("nn.group_norm", [X, *CHANNELS], _group_norm, attrs={"num_groups": 2}, tolerance=1e-4),
-    Case("nn.lrn", [X], _lrn, attrs={"size": 3, "alpha": 0.1}, dynamic=False),
+    Case("nn.lrn", [X], _lrn, attrs={"size": 3, "alpha": 0.1}),
     Case(
         "nn.cross_entropy",
         [uniform(0.1, 1, 5, 3), uniform(0, 1, 5, 3)],
@@ -432,6 +444,11 @@ def test_type(call: Any, shapes: Any, result: Any) -> None:
             lambda x, w: op.nn.conv2d(x, w, channels=6, kernel_size=3, data_layout="NHWC", kernel_layout="HWIO"),
             (2, 9, 9, 4),
             [(3, 3, 4, 6)],
+        ),
+        (
+            lambda x, w: op.nn.conv2d(x, w, channels=6, kernel_size=3, data_layout="NCHW2c", kernel_layout="OIHW4i2o"),
+            (2, 2, 9, 9, 2),
+            [(3, 1, 3, 3, 4, 2)],
         ),
         (lambda x, w: op.nn.conv3d(x, w, channels=6, kernel_size=3), (2, 4, 9, 9, 9), [(6, 4, 3, 3, 3)]),
         (lambda x, w: op.nn.conv2d_transpose(x, w, channels=6, kernel_size=3), (2, 4, 9, 9), [(4, 6, 3, 3)]),

@@ -85,8 +85,8 @@ CASES = [
     _together("concatenate", np.concatenate, -1),
     _together("stack", np.stack, 0),
     _together("stack", np.stack, -1),
-    Case("split", [X], lambda x: np.split(x, 2, 2), attrs={"indices_or_sections": 2, "axis": 2}, dynamic=False),
-    Case("split", [X], lambda x: np.split(x, [1], 2), attrs={"indices_or_sections": (1,), "axis": -1}, dynamic=False),
+    Case("split", [X], lambda x: np.split(x, 2, 2), attrs={"indices_or_sections": 2, "axis": 2}),
+    Case("split", [X], lambda x: np.split(x, [1], 2), attrs={"indices_or_sections": (1,), "axis": -1}),
     Case(
         "meshgrid",
         [normal(3), normal(2)],
@@ -123,7 +123,6 @@ CASES = [
         [normal(2, 4, 3, 5)],
         lambda x: x.reshape(2, 2, 2, 3, 5).transpose(0, 1, 3, 4, 2),
         attrs={"src_layout": "NCHW", "dst_layout": "NCHW2c"},
-        dynamic=False,
     ),
     Case(
         "layout_transform",

@@ -15,7 +15,8 @@ from pullback.relay.testing import run_infer_type
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import IncompleteType, TensorType, TupleType
 
-n, c, h, w = te.size_var("n"), te.size_var("c"), te.size_var("h"), te.var("w", "int64")
+n, c, h = (te.size_var(name, "int32") for name in "nch")
+w = te.var("w")
 
 
 def _x(*shape: Any, dtype: str = "float32") -> Any:
@@ -75,6 +76,10 @@ def test_type(call: Any, shape: tuple[Any, ...]) -> None:
 
 
 def test_types_of_several_results() -> None:
+    parts = run_infer_type(op.split(_x(3, n), 4, 1).astuple())
+    assert parts.checked_type == TupleType([TensorType((3, n // 4))] * 4)
+    parts = run_infer_type(op.split(_x(3, n), (2, 7), 1).astuple())
+    assert parts.checked_type == TupleType([TensorType((3, 2)), TensorType((3, 5)), TensorType((3, n - 7))])
     parts = run_infer_type(op.split(_x(n, 6, c), 3, 1).astuple())
     assert parts.checked_type == TupleType([TensorType((n, 2, c))] * 3)
     vectors = [var(name, IncompleteType()) for name in "gbmv"]

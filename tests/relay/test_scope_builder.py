@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pullback.ir import UserError
 from pullback.ir.errors import ArgumentError
 from pullback.ir.node import structural_equal
 from pullback.relay.analysis import free_vars, well_formed
+from pullback.relay.evaluate import Interpreter
 from pullback.relay.expr import Function, If, Let, Tuple, call_op, const, var
 from pullback.relay.infer import infer_expr
 from pullback.relay.loops import while_loop
@@ -103,6 +106,15 @@ def test_loop() -> None:
     f, j, b = var("f"), var("j", I0), var("b", TensorType((3,)))
     body = If(call_op("less", j, const(10)), f(j + const(1), b + X), Tuple((j, b)))
     assert structural_equal(loop, Let(f, Function((j, b), body), f))
+
+
+@pytest.mark.parametrize("kind", [list, tuple, lambda values: Tuple(tuple(values))])
+def test_values_of_loops(kind: Any) -> None:
+    """The sum of the numbers below ten, and their number."""
+    i, total = var("i", I0), var("total", I0)
+    loop = while_loop(lambda i, t: call_op("less", i, const(10)), [i, total], lambda i, t: kind([i + const(1), t + i]))
+    last, found = Interpreter().value(loop(const(0), const(0)))
+    assert (int(last.numpy()), int(found.numpy())) == (10, sum(range(10)))
 
 
 def test_loop_over_expressions() -> None:

@@ -21,6 +21,7 @@ SMALL = {  # the model, its arguments, the shapes of its data, that of its resul
     "lstm": ({"iterations": 2, "num_hidden": 3, "batch_size": 2}, [(2, 3), (2, 3)], (2, 3), 8),
     "dcgan": ({"batch_size": 1, "ngf": 2, "random_len": 6}, [(1, 6)], (1, 3, 64, 64), 17),
     "dqn": ({"batch_size": 1, "num_actions": 3, "image_shape": (4, 36, 36)}, [(1, 4, 36, 36)], (1, 3), 10),
+    "synthetic": ({}, [(1, 3, 24, 12)], (1, 3, 24, 12), 9),
     "squeezenet": ({"image_shape": (3, 32, 32), "version": "1.1", "num_classes": 3}, [(1, 3, 32, 32)], (1, 3), 52),
 }
 
@@ -204,6 +205,24 @@ def test_counts_and_numbers() -> None:
     drawn = rand("float64", 4, 5)
     assert drawn.shape == (4, 5) and drawn.dtype == "float64"
     assert relay.testing.ctx_list() == testing.enabled_targets()
+
+
+def test_an_attribute_for_the_time_of_a_block() -> None:
+    op = relay.op.get("atan")
+    before = op.get_attr("FPrimalGradient")
+    with relay.testing.temp_op_attr.TempOpAttr("atan", "FPrimalGradient", len):
+        assert op.get_attr("FPrimalGradient") is len
+    with pytest.raises(KeyError), relay.testing.temp_op_attr.TempOpAttr("atan", "Own", 3):
+        assert op.get_attr("Own") == 3
+        raise KeyError
+    assert op.get_attr("FPrimalGradient") is before and not op.has_attr("Own")
+
+
+def test_run_as_python() -> None:
+    assert relay.testing.run_as_python(relay.const(1.0) + relay.const(2.0)).numpy() == 3
+    x = relay.var("x", shape=())
+    double = relay.testing.run_as_python(relay.Function([x], x + x))
+    assert double(np.float32(2)).numpy() == 4
 
 
 # -- pullback.testing

@@ -152,6 +152,16 @@ def test_damaged_json(text, message):
     assert message in str(caught.value)
 
 
+def test_deep_attributes():
+    """Deeper than Python calls functions by default; JSON itself is read."""
+    deep = json.loads("[" * 900 + "]" * 900)
+    function = {"kind": "Function", "params": [], "body": {"node": 0}, "ret_type": None, "type_params": []}
+    value = load_json(held(VAR, {**function, "attrs": {"attrs": {"a": deep}}})).attrs.a
+    for _ in range(899):
+        (value,) = value
+    assert value == ()
+
+
 def test_the_names_of_the_ir():
     assert ir.load_json(ir.save_json(F32)) == F32
     assert relay.load_json(relay.save_json(F32)) == F32

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pullback import ir, relay
+from pullback import ir, relax, relay
 from pullback.ir.node import Span
 from pullback.relay import adt, ty
 from pullback.relay.infer import infer_expr, infer_module
 from pullback.relay.prelude import Prelude
 from pullback.relay.text import astext, parse, parse_expr
+from pullback.relay.transform import AnnotateSpans
 
 VERSION = '#[version = "0.0.5"]\n'
 F32 = ty.TensorType((), "float32")
@@ -299,10 +300,16 @@ def test_annotations():
     assert texts == VERSION + "fn (%x: float32 /* Var */) {\n  exp(%x) /* Call */\n} /* Function */"
 
 
-def test_spans_of_source_text_are_not_shown():
-    assert "span" not in str(parse(VERSION + "def @main(%x: float32) { exp(%x) }"))
-    with ir.span_scope(Span("model.py", 3, 1)):
-        assert "span" not in str(relay.exp(relay.var("x", F32)))
+def test_spans():
+    """Places in texts that have a name are shown, those in Python and in mere strings are not."""
+    text = VERSION + "def @main(%x: float32) {\n  exp(%x)\n}"
+    assert "span" not in str(parse(text))
+    assert "exp(%x) /* ty=float32 span=model.rly:3:3 */" in str(parse(text, "model.rly"))
+    assert "exp(%x) /* ty=float32 span=GeneratedSource:3:3 */" in str(AnnotateSpans()(parse(text)))
+    for file in ("model.py", "<stdin>"):
+        with ir.span_scope(Span(file, 3, 1)):
+            assert "span" not in str(relay.exp(relay.var("x", F32)))
+    assert "span" not in str(Prelude(ir.IRModule()).mod)
 
 
 @pytest.mark.parametrize(
@@ -376,3 +383,18 @@ def test_shared_programs_are_short():
     text = astext(value)
     assert text.count("\n") == 1 + 100
     ir.assert_structural_equal(parse_expr(text), value)
+
+
+def test_modules_in_notebooks():
+    module = parse(VERSION + "def @main(%x: Tensor[(2), float32]) { %x < 1f }", infer_types=False)
+    assert module._repr_html_() == ("<pre>def @main(%x: Tensor[(2), float32]) {\n  less(%x, 1f)\n}\n</pre>")
+
+
+def test_modules_of_other_languages_keep_their_text():
+    x = relax.Var("x", relax.TensorStructInfo((2,), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(relax.op.exp(x))
+    module = builder.get()
+    assert module.astext() == module.script() == str(module)
+    assert "R.function" in str(module)

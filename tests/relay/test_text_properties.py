@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from pullback import ir, relay
 from pullback.relay import testing
+from pullback.relay.infer import infer_module
 from pullback.relay.text import astext, load_json, parse, parse_expr, save_json
 from pullback.relay.text.literals import number, scalar_text
 from pullback.runtime.dtype import NUMPY_DTYPES
 from pullback.runtime.tensor import tensor
 from tests.relay.random_programs import DATA_TYPES
 from tests.relay.random_programs import module as random_module
+from tests.relay.traced_programs import Program, results
 
 SEEDS = (*range(40), 70, 106, 395, 464, 571, 934, 1139, 1157)
 
@@ -48,6 +50,16 @@ def test_json_of_random_modules_reads_back(seed):
     ir.assert_structural_equal(back, module)
     names = [[p.name for p in f.params] for f in module.functions.values()]
     assert [[p.name for p in f.params] for f in back.functions.values()] == names
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_programs_that_run_read_back(seed):
+    """With their types, and with what they compute and do."""
+    module = infer_module(Program(seed).module)
+    back = parse(astext(module))
+    ir.assert_structural_equal(back, module)
+    ir.assert_structural_equal(load_json(save_json(module)), module)
+    assert results(back) == results(module)
 
 
 @pytest.mark.parametrize("name", ["mlp", "dqn", "lstm", "dcgan", "resnet", "mobilenet", "squeezenet"])

@@ -126,6 +126,12 @@ def test_opaque_ops_stand_alone() -> None:
     assert checked(op("exp", op("sort", op("tanh", x)))) == [["tanh"], ["sort"], ["exp"]]
 
 
+def test_operators_of_values_stand_alone() -> None:
+    x, shape = free("x", 4, 4), free("shape", 1, dtype="int64")
+    after = ran(FuseOps(), Function((x, shape), op("exp", op("dyn.reshape", op("tanh", x), shape))))
+    assert kernels(after) == [["tanh"], ["dyn.reshape"], ["exp"]]
+
+
 def test_a_diamond_is_one_kernel() -> None:
     x = free("x", 4, 4)
     top = op("exp", x)

@@ -12,9 +12,10 @@ from pullback.ir import IRModule, assert_structural_equal
 from pullback.ir.errors import ArgumentError, CallError, UserError
 from pullback.ir.transform import PassContext, PassInfo, pass_instrument
 from pullback.relay import transform
-from pullback.relay.expr import Function, GlobalVar, const
+from pullback.relay.expr import Call, Function, GlobalVar, const
 from pullback.relay.expr import call_op as op
 from pullback.relay.ty import TensorType
+from pullback.relay.visitor import post_order
 from tests.relay.dataflow import free, ops_in, ran, same_values, typed
 
 
@@ -141,7 +142,8 @@ def test_what_instruments_see() -> None:
 
     steps = [transform.FoldConstant(), transform.FastMath()]
     ran(transform.Sequential(steps), program(), opt_level=4, instruments=[Note()])
-    assert seen == ["InferType", "sequential", "FoldConstant", "InferType", "FastMath"]
+    before, required, after = "InferType", "InferType", "InferType"
+    assert seen == [before, "sequential", "FoldConstant", after, required, "FastMath", after]
 
 
 @pytest.mark.parametrize(
@@ -177,8 +179,17 @@ def test_build_config() -> None:
     with transform.build_config(opt_level=3, disabled_pass=["FoldConstant"], trace=trace) as context:
         transform.Sequential([transform.FoldConstant(), transform.CanonicalizeOps()])(IRModule())
     assert context.opt_level == 3 and context is not PassContext.current()
-    inner = [("InferType", True), ("InferType", False), ("CanonicalizeOps", True), ("CanonicalizeOps", False)]
+    types = [("InferType", True), ("InferType", False)]  # required, and after the pass
+    inner = [*types, ("CanonicalizeOps", True), *types, ("CanonicalizeOps", False)]
     assert seen == [("sequential", True), *inner, ("sequential", False)]
+
+
+def test_annotate_spans() -> None:
+    after = ran(transform.AnnotateSpans(), program())
+    assert_structural_equal(after, typed(program()))
+    spans = [node.span for node in post_order(after) if isinstance(node, Call)]
+    assert all(span is not None and span.file == "GeneratedSource" for span in spans)
+    assert len({span.line for span in spans if span is not None}) > 3
 
 
 def test_printing(capfd: pytest.CaptureFixture[str]) -> None:

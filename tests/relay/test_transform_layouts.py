@@ -127,7 +127,29 @@ FOLLOWERS: dict[str, tuple[Callable[[Expr], Expr], Callable[[Expr], Expr], str]]
     ),
     "strided_slice": (
         lambda y: op("strided_slice", y, begin=[0, 2], end=[1, 5], strides=[1, 1]),
-        lambda y: op("strided_slice", y, begin=[0, 2], end=[1, 5], strides=[1, 1], axes=[0, 3]),
+        lambda y: op("strided_slice", y, begin=[0, 0, 0, 2], end=[1, 6, 6, 5], strides=[1, 1, 1, 1]),
+        "NHWC",
+    ),
+    "strided_slice by sizes": (
+        lambda y: op("strided_slice", y, begin=[0, 2], end=[-1, 5], slice_mode="size"),
+        lambda y: op(
+            "strided_slice", y, begin=[0, 0, 0, 2], end=[-1, -1, -1, 5], strides=[1, 1, 1, 1], slice_mode="size"
+        ),
+        "NHWC",
+    ),
+    "strided_slice along axes": (
+        lambda y: op("strided_slice", y, begin=[2], end=[5], strides=[1], axes=[1]),
+        lambda y: op("strided_slice", y, begin=[2], end=[5], strides=[1], axes=[3]),
+        "NHWC",
+    ),
+    "layer_norm": (
+        lambda y: op("nn.layer_norm", y, free("gamma", 8), free("beta", 8), axis=1),
+        lambda y: op("nn.layer_norm", y, free("gamma", 8), free("beta", 8), axis=3),
+        "NHWC",
+    ),
+    "instance_norm": (
+        lambda y: op("nn.instance_norm", y, free("gamma", 8), free("beta", 8)),
+        lambda y: op("nn.instance_norm", y, free("gamma", 8), free("beta", 8), axis=3),
         "NHWC",
     ),
     "softmax": (lambda y: op("nn.softmax", y, axis=1), lambda y: op("nn.softmax", y, axis=3), "NHWC"),

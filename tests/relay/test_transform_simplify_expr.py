@@ -15,6 +15,7 @@ from pullback.relay.ty import Any as AnySize
 from tests.relay.dataflow import becomes, free, ops_in, ran, same_values, stays
 
 X, Y, I = free("x", 2, 3, 4), free("y", 2, 3, 4), free("i", 4, 8, dtype="int32")  # noqa: E741
+X4, X5 = free("x", 1, 2, 3, 8), free("x", 1, 2, 2, 3, 4)
 C = const(np.arange(1, 5, dtype="float32"))
 Pair = tuple[Expr, Expr]
 
@@ -52,6 +53,34 @@ CASES: dict[str, Any] = {
     "layouts, back": lambda: (
         op("exp", op("layout_transform", op("layout_transform", X, "NCW", "NWC"), "NWC", "NCW")),
         op("exp", X),
+    ),
+    "to blocks": lambda: (
+        op("layout_transform", op("transpose", X4, axes=(0, 3, 1, 2)), "NCHW", "NCHW4c"),
+        op("layout_transform", X4, "NHWC", "NCHW4c"),
+    ),
+    "from blocks": lambda: (
+        op("transpose", op("layout_transform", X5, "NCHW4c", "NCHW"), axes=(0, 2, 3, 1)),
+        op("layout_transform", X5, "NCHW4c", "NHWC"),
+    ),
+    "blocks of blocks": lambda: (
+        op("layout_transform", op("layout_transform", X5, "NCHW4c", "NCHW"), "NCHW", "NCHW2c"),
+        op("layout_transform", X5, "NCHW4c", "NCHW2c"),
+    ),
+    "blocks and back": lambda: (
+        op("exp", op("layout_transform", op("layout_transform", X5, "NCHW4c", "NCHW2c"), "NCHW2c", "NCHW4c")),
+        op("exp", X5),
+    ),
+    "through a plain layout to blocks": lambda: (
+        op("layout_transform", op("layout_transform", X4, "NHWC", "NCHW"), "NCHW", "NCHW4c"),
+        op("layout_transform", X4, "NHWC", "NCHW4c"),
+    ),
+    "reshape_like of parts": lambda: (
+        op("reshape_like", X, free("y", 6, 2, 2), lhs_begin=2, rhs_begin=1),
+        op("reshape", X, newshape=(2, 3, 2, 2)),
+    ),
+    "two sums": lambda: (
+        op("add", op("zeros_like", X), op("collapse_sum_like", op("ones_like", op("add", X, C)), op("zeros_like", X))),
+        op("collapse_sum_to", op("ones", (2, 3, 4), "float32"), (2, 3, 4)),
     ),
     "same cast": lambda: (op("exp", op("cast", X, "float32")), op("exp", X)),
     "casts": lambda: (op("cast", op("cast", I, "int64"), "float32"), op("cast", I, "float32")),
@@ -99,7 +128,7 @@ CASES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CASES)
 def test_rules(name: str) -> None:
     before, expected = CASES[name]()
-    used = [v for v in (X, Y, I) if v in _variables(before)]
+    used = _variables(before)
     function = Function(tuple(used), before)
     same_values(function, becomes(SimplifyExpr(), function, Function(tuple(used), expected)))
 
@@ -124,6 +153,7 @@ def _variables(expr: Expr) -> list[Any]:
         lambda: op("add", X, op("multiply", X, Y)),
         lambda: op("multiply", op("subtract", X, C), C),
         lambda: op("layout_transform", free("b", 1, 8, 2, 2), "NCHW", "NCHW4c"),
+        lambda: op("layout_transform", op("layout_transform", X5, "NCHW4c", "NCHW"), "NHWC", "NHWC3c"),
     ],
 )
 def test_what_stays(expr: Any) -> None:
@@ -134,6 +164,15 @@ def test_zeros_that_make_a_tensor_larger_stay() -> None:
     before = op("add", C, op("zeros", (2, 4), "float32"))
     after = ran(SimplifyExpr(), before)
     assert ops_in(after) == ["zeros", "add"] and after.body.checked_type.shape == (2, 4)
+
+
+def test_a_chain_of_reshapes_behind_a_convolution() -> None:
+    x, w = free("x", 1, 16, 16, 16), free("w", 32, 16, 3, 3)
+    y = op("nn.conv2d", x, w, padding=(1, 1))
+    before = op("reshape", op("reshape", y, newshape=(1, 16, -1)), newshape=(4, 8, -1, 16))
+    before = Function((x, w), op("contrib_reverse_reshape", before, newshape=(32, 0, -1)))
+    after = becomes(SimplifyExpr(), before, Function((x, w), op("reshape", y, newshape=(32, 16, 16))))
+    assert after.body.checked_type.shape == (32, 16, 16)
 
 
 def test_long_chains_in_one_go() -> None:

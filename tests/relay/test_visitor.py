@@ -52,7 +52,7 @@ from pullback.relay.visitor import (
     post_order_visit,
     substitute,
 )
-from tests.relay.programs import Lists
+from tests.relay.lists import Lists
 
 
 def every_expression() -> tuple[Expr, Var]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.relay.adt import Match
 from pullback.relay.dataflow_pattern.graph import DataflowGraph
@@ -67,10 +68,10 @@ def _word(expr: Any) -> str:
 class Groups:
     """The groups of an expression, those near its result first. ``of_root`` has them by their results."""
 
-    def __init__(self, pattern: DFPattern, expr: Any) -> None:
+    def __init__(self, pattern: DFPattern, expr: Any, module: IRModule | None = None) -> None:
         self.pattern = pattern
         self.graph = DataflowGraph(expr)
-        self.matcher = Matcher(self.graph)
+        self.matcher = Matcher(self.graph, module)
         self.of_root: dict[Any, Group] = {}
         self._taken: set[Any] = set()
         self._count = 0  # of groups that were tried: names of parameters

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pullback.ir.errors import UserError
+from pullback.ir.module import IRModule
 from pullback.ir.node import structural_equal
 from pullback.ir.op import Op
 from pullback.relay.analysis.equality import alpha_equal
@@ -38,14 +40,14 @@ Found = dict[DFPattern, list[Any]]
 
 
 class Matcher:
-    """Matches patterns against parts of one expression."""
+    """Matches patterns against parts of one expression; ``module`` has the functions and data types that it uses."""
 
-    def __init__(self, graph: DataflowGraph) -> None:
-        self.graph = graph
+    def __init__(self, graph: DataflowGraph, module: IRModule | None = None) -> None:
+        self.graph, self.module = graph, module
         self._found: Found = {}
         self._trail: list[DFPattern] = []  # in the order in which they matched
         self._several = False  # whether a pattern may match more than one expression
-        self._types: dict[Any, Type] = {}
+        self._types: dict[Any, Type | None] = {}
 
     def match(self, pattern: DFPattern, expr: Any) -> Found | None:
         """The expressions that each part of the pattern matches (several where it is the path of a DominatorPattern);
@@ -146,12 +148,16 @@ class Matcher:
         return all(name in expr.attrs and same_value(expr.attrs[name], v) for name, v in pattern.attrs.items())
 
     def _type_of(self, expr: Any) -> Type | None:
+        """The expression's type; None where it has none, or none that is known."""
         if not isinstance(expr, Expr):
             return None
         if expr.checked_type_ is not None:
             return expr.checked_type_
         if expr not in self._types:
-            self._types[expr] = infer_expr(expr).checked_type
+            try:
+                self._types[expr] = infer_expr(expr, self.module).checked_type
+            except UserError:
+                self._types[expr] = None
         return self._types[expr]
 
     def _tensor(self, expr: Any) -> TensorType | None:

@@ -75,8 +75,8 @@ def rewrite(
     """The expression with every place that matches a callback's pattern replaced by what the callback returns, until
     nothing changes any more. Of overlapping places the one nearer to the result counts.
 
-    ``mod`` has the global functions and data types, where callbacks require types. UserError where the expression
-    still changes after 100 rounds.
+    ``mod`` has the global functions and data types, where callbacks or patterns ask for types. UserError where the
+    expression still changes after 100 rounds.
     """
     callbacks = [callbacks] if isinstance(callbacks, DFPatternCallback) else list(callbacks)
     for callback in callbacks:
@@ -90,7 +90,7 @@ def rewrite(
             if callback.require_type:
                 expr = infer_expr(expr, mod)
             assert callback.pattern is not None
-            expr = _Rewriter(Groups(callback.pattern, expr), _call_back(callback)).visit(expr)
+            expr = _Rewriter(Groups(callback.pattern, expr, mod), _call_back(callback)).visit(expr)
         if alpha_equal(before, expr) or any(callback.rewrite_once for callback in callbacks):
             return expr
     names = ", ".join(type(callback).__name__ for callback in callbacks)

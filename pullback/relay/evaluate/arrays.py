@@ -39,8 +39,8 @@ class NumPyArrays:
         return np.asarray(expr.data)
 
     def taken(self, given: Any) -> np.ndarray:
-        """A tensor that a caller passes."""
-        return np.asarray(given) if isinstance(given, (Tensor, np.ndarray)) else np.asarray(tensor(given))
+        """A tensor that a caller passes; it is copied, as the program may keep it."""
+        return np.array(given if isinstance(given, (Tensor, np.ndarray)) else tensor(given))
 
     def shown(self, array: np.ndarray) -> Tensor:
         """A tensor for a caller."""

@@ -22,7 +22,7 @@ from pullback.relay.adt import (
 )
 from pullback.relay.evaluate.graph import LEAVES, Uses, children, free_variables
 from pullback.relay.evaluate.machine import TAIL, UNSET, Code, Label, Step
-from pullback.relay.evaluate.values import Builtin, Closure, ConstructorValue, RefValue, what_it_is
+from pullback.relay.evaluate.values import Builtin, Closure, Data, RefValue, what_it_is
 from pullback.relay.expr import (
     Call,
     Constant,
@@ -237,7 +237,7 @@ class Compiler:
         elif isinstance(call.op, Constructor):
             constructor = call.op
             _check_count(constructor.name, len(constructor.inputs), len(call.args), call.span)
-            self._plain(call, call.args, lambda values: ConstructorValue(constructor.tag, values, constructor))
+            self._plain(call, call.args, lambda values: Data(constructor.tag, values, constructor))
         else:
             self.steps.append(self._invocation(call, self._register(call)))
 
@@ -313,7 +313,7 @@ class Compiler:
             tag, span = pattern.constructor.tag, pattern.span
 
             def construction(value: Any, frame: list[Any]) -> bool:
-                if not isinstance(value, ConstructorValue):
+                if not isinstance(value, Data):
                     raise UserError(f"{what_it_is(value)} is matched with a constructor", span=span)
                 return value.tag == tag and all(test(value.fields[k], frame) for k, test in tests)
 
@@ -418,7 +418,7 @@ def _check_count(name: str, expected: int, given: int, span: Any) -> None:
 def constructor_function(constructor: Constructor) -> Builtin:
     """A constructor as a function value."""
 
-    def make(values: Sequence[Any]) -> ConstructorValue:
-        return ConstructorValue(constructor.tag, values, constructor)
+    def make(values: Sequence[Any]) -> Data:
+        return Data(constructor.tag, values, constructor)
 
     return Builtin(constructor.name, make, len(constructor.inputs))

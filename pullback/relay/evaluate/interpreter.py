@@ -11,12 +11,22 @@ import numpy as np
 
 from pullback.ir.depth import deep
 from pullback.ir.errors import ArgumentError, CallError, DTypeError, ShapeError, UserError, suggestion
+from pullback.ir.forks import renewed
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.relay.evaluate.arrays import NumPyArrays
 from pullback.relay.evaluate.compiler import Compiler
 from pullback.relay.evaluate.graph import Uses, free_variables
 from pullback.relay.evaluate.machine import Code, run
-from pullback.relay.evaluate.values import Builtin, Closure, ConstructorValue, RefValue, is_function, shown
+from pullback.relay.evaluate.values import (
+    Builtin,
+    Closure,
+    ConstructorValue,
+    Data,
+    RefValue,
+    converted,
+    is_function,
+    shown,
+)
 from pullback.relay.expr import Call, Function, Var
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import FuncType, RefType, TensorType, TupleType
@@ -74,6 +84,7 @@ class Interpreter:
         self.arrays = NumPyArrays() if arrays is None else arrays
         self._globals: dict[str, Closure] = {}
         self._lock = threading.RLock()
+        renewed(self, "_lock")
 
     # ---- what the compiler asks
 
@@ -140,8 +151,8 @@ class Interpreter:
             inner = declared.value if isinstance(declared, RefType) else None
             return RefValue(self.taken(name, inner, given.value))
         if isinstance(given, ConstructorValue):
-            fields = [self.taken(f"{name}'s field", None, f) for f in given.fields]
-            return ConstructorValue(given.tag, fields, given.constructor)
+            field = f"{name}'s field"
+            return converted(given, lambda d: Data(d.tag, (), d.constructor), lambda v: self.taken(field, None, v))
         if isinstance(declared, TupleType):
             if not isinstance(given, (tuple, list)) or len(given) != len(declared.fields):
                 what = f"{len(given)} values" if isinstance(given, (tuple, list)) else type(given).__name__
@@ -171,7 +182,8 @@ def checked(name: str, declared: Any, given: Any) -> Any:
             raise DTypeError(f"%{name} must have dtype {declared.dtype}, got {dtype}", hint=hint)
         if given.shape != declared.shape and not fits(declared.shape, given.shape):
             sizes = ", ".join("?" if isinstance(s, AnySize) else str(s) for s in declared.shape)
-            raise ShapeError(f"%{name} must have shape ({sizes}), got {tuple(given.shape)}")
+            hint = "the parameter's type says so: relay.Any() in it takes any size"
+            raise ShapeError(f"%{name} must have shape ({sizes}), got {tuple(given.shape)}", hint=hint)
     return given
 
 

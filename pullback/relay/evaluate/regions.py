@@ -53,7 +53,7 @@ class NativeArrays:
 
     def shown(self, value: Tensor) -> Tensor:
         """A tensor for a caller, whose memory is no array of somebody else."""
-        return value.copy() if isinstance(value._memory, BorrowedMemory) else value
+        return _own(value)
 
     def truth(self, value: Any, span: Any) -> bool:
         """The truth of a condition."""
@@ -151,8 +151,8 @@ class Region:
         scope = Scope(self.uses)
         scope.values.update((node, nested_of(p)) for node, p in zip(self.inputs, params, strict=True))
         with builder.function("main", params):
-            limits = {"recursion": False, "most_calls": MOST_INLINED} if self.whole else {}
-            stager = Stager(self.module, builder, self.aliases, **limits)
+            most = MOST_INLINED if self.whole else None
+            stager = Stager(self.module, builder, self.aliases, recursion=not self.whole, most_calls=most)
             results = tuple([stager.value(o, scope) for o in self.outputs])
             leaves: list[relax.Expr] = []
             shape = _shape(results, leaves)
@@ -177,7 +177,7 @@ def _shape(value: Any, leaves: list[relax.Expr]) -> Callable[[Any], Any]:
             return lambda results: tuple([next(results) for _ in count])
         parts = [_shape(v, leaves) for v in value]
         return lambda results: tuple([part(results) for part in parts])
-    leaves.append(to_graph(value))  # type: ignore[arg-type]
+    leaves.append(to_graph(value))
     return next
 
 
@@ -354,7 +354,9 @@ class NativeCallable(CallableFunction):
 
     def _run(self, values: Sequence[Any]) -> Any:
         region = self._region(values) if self.function is not None else None
-        return super()._run(values) if region is None else region(values)[0]
+        if region is not None:
+            return region(values)[0]
+        return super()._run([_own(v) for v in values])
 
     def _region(self, values: Sequence[Any]) -> Region | None:
         """The whole function as a region, for arguments of these types."""
@@ -364,15 +366,22 @@ class NativeCallable(CallableFunction):
         if key not in self._regions:
             function: Any = self.function
             program: Any = self.interpreter
-            region = Region(
+            region: Region | None = Region(
                 [function.body], function.params, Uses(function), program.target, program.module, whole=True
             )
             try:
-                region.compile(key, values)
+                region.compile(key, values)  # type: ignore[union-attr]
             except UserError:  # no dataflow, or a mistake: the evaluator finds out which, and where
                 region = None
             self._regions[key] = region
         return self._regions[key]
+
+
+def _own(value: Any) -> Any:
+    """A value whose tensors are no array of a caller's: the program may keep it."""
+    if isinstance(value, Tensor):
+        return value.copy() if isinstance(value._memory, BorrowedMemory) else value
+    return tuple(map(_own, value)) if isinstance(value, tuple) else value
 
 
 def _is_data(value: Any) -> bool:

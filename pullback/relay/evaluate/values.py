@@ -6,13 +6,12 @@ and everything else is one of the classes here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pullback.ir.errors import CallError
 from pullback.relay.adt import Constructor
 from pullback.runtime.container import ADT
-from pullback.runtime.tensor import Tensor
 
 
 class RefValue:
@@ -27,17 +26,35 @@ class RefValue:
         return f"RefValue({self.value!r})"
 
 
-class ConstructorValue:
-    """What the constructor of a data type made: its ``tag``, its ``fields`` (a list), and the ``constructor``."""
+class Data:
+    """What the constructor of a data type made, inside the evaluator."""
 
     __slots__ = ("constructor", "fields", "tag")
 
     def __init__(self, tag: int, fields: Sequence[Any], constructor: Constructor | None) -> None:
         self.tag, self.fields, self.constructor = tag, list(fields), constructor
 
+
+class ConstructorValue(ADT):
+    """What the constructor of a data type made, for callers: a list of its fields with its ``tag`` and the
+    ``constructor``.
+
+    >>> ConstructorValue(nil.tag, [], nil).fields
+    []
+    """
+
+    def __init__(self, tag: int, fields: Iterable[Any], constructor: Constructor | None = None) -> None:
+        super().__init__(tag, fields)
+        self.constructor = constructor
+
+    @property
+    def fields(self) -> list[Any]:
+        """The fields."""
+        return list(self)
+
     def __repr__(self) -> str:
         name = self.constructor.name if self.constructor is not None else f"constructor {self.tag}"
-        return f"{name}({', '.join(map(repr, self.fields))})"
+        return f"{name}({', '.join(map(repr, self))})"
 
 
 class Closure:
@@ -74,7 +91,7 @@ def what_it_is(value: Any) -> str:
         return f"a tuple of {len(value)} values"
     if isinstance(value, RefValue):
         return "a reference"
-    if isinstance(value, ConstructorValue):
+    if isinstance(value, Data):
         return f"a value of constructor {value.constructor.name if value.constructor is not None else value.tag}"
     if is_function(value):
         return "a function"
@@ -92,26 +109,27 @@ def shown(value: Any, arrays: Any, call: Any) -> Any:
         return ADT(0, [shown(v, arrays, call) for v in value])
     if isinstance(value, RefValue):
         return RefValue(shown(value.value, arrays, call))
-    if isinstance(value, ConstructorValue):
-        return _shown_data(value, arrays, call)
+    if isinstance(value, Data):
+        return converted(value, lambda d: ConstructorValue(d.tag, (), d.constructor), lambda v: shown(v, arrays, call))
     if is_function(value):
         return call(value)
     return arrays.shown(value)
 
 
-def _shown_data(value: ConstructorValue, arrays: Any, call: Any) -> ConstructorValue:
-    """Lists are as deep as they are long: the last field is followed without recursion."""
-    whole = rest = ConstructorValue(value.tag, [], value.constructor)
+def converted(value: Any, empty: Callable[[Any], Any], field: Callable[[Any], Any]) -> Any:
+    """Data of another class: ``empty`` makes it without fields, ``field`` converts one.
+
+    Lists are as deep as they are long: the last field is followed without recursion.
+    """
+    kind, whole = type(value), empty(value)
+    rest = whole
     while True:
-        last = value.fields[-1] if value.fields else None
-        deep = isinstance(last, ConstructorValue)
-        rest.fields = [shown(f, arrays, call) for f in (value.fields[:-1] if deep else value.fields)]
-        if not isinstance(last, ConstructorValue):
+        fields = list(value.fields)
+        last = fields.pop() if fields and type(fields[-1]) is kind else None
+        added = [field(f) for f in fields]
+        inner = None if last is None else empty(last)
+        held = rest if isinstance(rest, list) else rest.fields
+        held.extend(added if inner is None else [*added, inner])
+        if inner is None:
             return whole
-        inner = ConstructorValue(last.tag, [], last.constructor)
-        rest.fields.append(inner)
         value, rest = last, inner
-
-
-def is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor)

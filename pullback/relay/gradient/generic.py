@@ -8,14 +8,17 @@ have gradients in turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from pullback.ir.errors import DifferentiationError, UserError
 from pullback.relax.transform.vjp import VJP, vjp
 from pullback.relay.expr import Call, Expr, Tuple, TupleGetItem, call_op, span_of
+from pullback.relay.gradient.deferred import deferred
 from pullback.relay.gradient.kernels import with_operators
-from pullback.relay.op.meaning import meaning
+from pullback.relay.op.meaning import is_known, meaning
 from pullback.relay.raised import raised_body
 from pullback.relay.ty import TensorType, TupleType, Type
 
@@ -29,8 +32,12 @@ def generic_gradient(orig: Call, grad: Expr) -> list[Any]:
     types = [a.checked_type for a in orig.args]  # type: ignore[attr-defined]
     from pullback.relay.frontend.names import NAMES  # with the importers, which nobody else needs here
 
-    product = _product(orig, types)
     results, grads = _leaves(orig, orig.checked_type), _leaves(grad, orig.checked_type)
+    if not all(map(is_known, types)):
+        _require_meaning(orig)
+        adjoints = deferred(orig, [*results, *grads])
+        return [TupleGetItem(adjoints, k) for k in range(len(orig.args))]
+    product = _product(orig, types)
     arguments = [*orig.args, *results, *(grads[k] for k in product.seeded)]
     try:
         found = raised_body(with_operators(product.function, product.module.functions), arguments, NAMES)
@@ -43,13 +50,40 @@ def generic_gradient(orig: Call, grad: Expr) -> list[Any]:
     return [adjoints[k] if k in adjoints else zeros(arg, types[k]) for k, arg in enumerate(orig.args)]
 
 
-def _product(orig: Call, types: Sequence[Type]) -> VJP:
+def _require_meaning(orig: Call) -> None:
     if orig.op.lower is None:
-        raise DifferentiationError(f"operator {orig.op.name} has no meaning in the graph IR", span=span_of(orig))
+        message = f"operator {orig.op.name} has no meaning in the graph IR"
+        if orig.op.static is not None:
+            message += " where its sizes are no constants"
+        raise DifferentiationError(message, span=span_of(orig))
+
+
+_Key = tuple[Any, ...]  # an operator, the types of its arguments and its attributes
+_products: ContextVar[dict[_Key, VJP] | None] = ContextVar("products", default=None)
+
+
+@contextmanager
+def products_remembered() -> Iterator[None]:
+    """While this lasts, calls of one operator, of the same types and attributes, are differentiated once."""
+    token = _products.set({})
     try:
-        return vjp(meaning(orig.op, types, orig.attrs), "main")
+        yield
+    finally:
+        _products.reset(token)
+
+
+def _product(orig: Call, types: Sequence[Type]) -> VJP:
+    _require_meaning(orig)
+    known, key = _products.get(), (orig.op, *types, *orig.attrs.items())
+    if known is not None and key in known:
+        return known[key]
+    try:
+        product = vjp(meaning(orig.op, types, orig.attrs), "main")
     except UserError as error:
         raise _refusal(orig, error) from None
+    if known is not None:
+        known[key] = product
+    return product
 
 
 def _refusal(orig: Call, error: UserError) -> DifferentiationError:

@@ -226,7 +226,7 @@ class Reversal:
         return TupleGetItem(self.expr(item.tuple_value, scope), item.index)
 
     def of_if(self, if_: If, scope: Scope) -> Expr:
-        condition = scope.value_of(self.atom(if_.cond, scope), TensorType((), "bool"))
+        condition = scope.value_of(self.atom(if_.cond, scope), if_.cond.checked_type)
         branches = (self.body(b, Scope(scope.backpropagator, scope)) for b in (if_.true_branch, if_.false_branch))
         return If(condition, *branches)
 
@@ -263,12 +263,11 @@ class Reversal:
         if isinstance(pattern, PatternVar):
             return PatternVar(self.variable(pattern.var))
         if isinstance(pattern, PatternConstructor):
-            return PatternConstructor(
-                self.types.constructor(pattern.constructor), tuple(map(self.pattern, pattern.patterns))
-            )
-        return (
-            PatternTuple(tuple(map(self.pattern, pattern.patterns))) if isinstance(pattern, PatternTuple) else pattern
-        )
+            constructor = self.types.constructor(pattern.constructor)
+            return PatternConstructor(constructor, tuple(map(self.pattern, pattern.patterns)))
+        if isinstance(pattern, PatternTuple):
+            return PatternTuple(tuple(map(self.pattern, pattern.patterns)))
+        return pattern
 
     def of_constructor(self, constructor: Constructor, scope: Scope) -> Expr:
         """A constructor as a function value."""

@@ -53,6 +53,10 @@ from pullback.relay.ty import (
     scalar_type,
 )
 
+Described = tuple[str, Span | None] | tuple[str, Span | None, str]  # a message, its place, and how to mend it
+Describe = Callable[[], Described]
+_ONE_TYPE = "both branches give values of one type: tuples of as many fields, tensors of one dtype and rank"
+
 
 class Inferencer:
     """Finds the types of expressions of a module. ``types`` has one for each node, ``type_args`` those of calls;
@@ -134,25 +138,24 @@ class Inferencer:
             self.types[var] = self._annotation(var.type_annotation, var)
         return self.types[var]
 
-    def _flow(self, src: Type, dst: Type, describe: Callable[[], tuple[str, Span | None]], widen: bool = False) -> None:
+    def _flow(self, src: Type, dst: Type, describe: Describe, widen: bool = False) -> None:
         """A value of ``src`` stands where ``dst`` is expected; ``describe`` gives an error's message and place."""
 
         def report(mismatch: Mismatch) -> None:
-            message, span = describe()
+            described = describe()
             if widen:  # the message has all of the types
                 mismatch.why = ""
-            self.report(mismatch_error(mismatch, message, span))
+            self.report(mismatch_error(mismatch, *described))
             self.solver.excuse(src)
             self.solver.excuse(dst)
 
         Flow(self.solver, src, dst, widen, report).run()
 
-    def _equal(self, a: Type, b: Type, describe: Callable[[], tuple[str, Span | None]]) -> bool:
+    def _equal(self, a: Type, b: Type, describe: Describe) -> bool:
         try:
             self.solver.equal(a, b)
         except Mismatch as mismatch:
-            message, span = describe()
-            self.report(mismatch_error(mismatch, message, span))
+            self.report(mismatch_error(mismatch, *describe()))
             self.solver.excuse(a)
             self.solver.excuse(b)
             return False
@@ -239,7 +242,7 @@ class Inferencer:
     def _end_ref_write(self, expr: RefWrite) -> None:
         held, value = self._held_by(expr.ref, expr), self.types[expr.value]
 
-        def describe() -> tuple[str, Span | None]:
+        def describe() -> Described:
             text = f"the cell {expr_text(expr.ref)} holds {self._text(held)}, and is given {self._text(value)}"
             return f"{text} in {expr_text(expr)}", expr.span
 
@@ -253,7 +256,7 @@ class Inferencer:
             return known.value
         value = IncompleteType()
 
-        def describe() -> tuple[str, Span | None]:
+        def describe() -> Described:
             return f"{expr_text(ref)} is no reference, but {self._text(known)}, in {expr_text(expr)}", expr.span
 
         self._equal(known, RefType(value), describe)
@@ -267,18 +270,18 @@ class Inferencer:
     def _end_if(self, expr: If) -> None:
         cond = self.types[expr.cond]
 
-        def describe() -> tuple[str, Span | None]:
+        def describe() -> Described:
             text = f"the condition of an If has to be a scalar bool, {expr_text(expr.cond)} is {self._text(cond)}"
-            return text, expr.cond.span or expr.span
+            return text, expr.cond.span or expr.span, "relay.all and relay.any make one bool of many"
 
         self._flow(cond, scalar_type("bool"), describe)
         one, other = self.types[expr.true_branch], self.types[expr.false_branch]
-        self.types[expr] = self._join([one, other], lambda: (self._branches(expr, one, other), expr.span))
+        self.types[expr] = self._join([one, other], lambda: (self._branches(expr, one, other), expr.span, _ONE_TYPE))
 
     def _branches(self, expr: If, one: Type, other: Type) -> str:
         return f"the branches of {expr_text(expr)} give {self._text(one)} and {self._text(other)}"
 
-    def _join(self, types: Sequence[Type], describe: Callable[[], tuple[str, Span | None]]) -> Type:
+    def _join(self, types: Sequence[Type], describe: Describe) -> Type:
         """The type of a value that is of one of the types."""
         first = types[0]
         if all(t is first for t in types):
@@ -302,7 +305,7 @@ class Inferencer:
             return
         type_ = self._type_of_var(let.variable)
 
-        def describe() -> tuple[str, Span | None]:
+        def describe() -> Described:
             return (
                 f"%{let.variable.name} is declared as {self._text(type_)}, its value is {self._text(value)}",
                 let.span,
@@ -323,7 +326,7 @@ class Inferencer:
     def _end_function(self, function: Function) -> None:
         type_, found = self.declared[function], self.types[function.body]
 
-        def describe() -> tuple[str, Span | None]:
+        def describe() -> Described:
             text = f"a function that is declared to return {self._text(type_.ret_type)} returns {self._text(found)}"
             return text, function.body.span or function.span
 
@@ -360,7 +363,8 @@ class Inferencer:
             type_ = function
         if not isinstance(type_, FuncType):
             message = f"{expr_text(call.op)} is no function, but {self._text(type_)}, in {expr_text(call)}"
-            self.types[call] = self._failed(TypeInferenceError(message, span=call.span))
+            hint = "relay.Function values, global functions and variables of a function type are called"
+            self.types[call] = self._failed(TypeInferenceError(message, span=call.span, hint=hint))
             return
         self.types[call] = self._apply(call, type_, args)
 
@@ -383,7 +387,7 @@ class Inferencer:
         return of_types.ret_type
 
     def _of_argument(self, call: Call, i: int, arg: Type, param: Type) -> Callable[[], tuple[str, Span | None]]:
-        def describe() -> tuple[str, Span | None]:
+        def describe() -> Described:
             place = f"argument {i + 1} of {expr_text(call)}"
             return f"{place} is {self._text(arg)}, expected {self._text(param)}", call.span
 
@@ -415,7 +419,7 @@ class Inferencer:
             return
         declared = self._type_of_var(var)
 
-        def describe() -> tuple[str, Span | None]:
+        def describe() -> Described:
             text = f"%{var.name} is declared as {self._text(declared)}, and stands for {self._text(type_)}"
             return text, var.span or match.span
 
@@ -431,7 +435,7 @@ class Inferencer:
     def _pattern_tuple(self, pattern: PatternTuple, type_: Type, match: Match) -> None:
         fields = TupleType(tuple(IncompleteType() for _ in pattern.patterns))
 
-        def describe() -> tuple[str, Span | None]:
+        def describe() -> Described:
             text = f"a pattern for a tuple of {len(pattern.patterns)} cannot match {self._text(type_)}"
             return text, pattern.span or match.span
 
@@ -452,7 +456,7 @@ class Inferencer:
         self._constructor(constructor)
         types = tuple(IncompleteType() for _ in definition.type_vars)
 
-        def describe() -> tuple[str, Span | None]:
+        def describe() -> Described:
             text = f"{constructor.name} makes values of {definition.header.name}, it cannot match {self._text(type_)}"
             return text, span
 
@@ -476,7 +480,7 @@ class Inferencer:
             return
         types = [self.types[clause.rhs] for clause in match.clauses]
 
-        def describe() -> tuple[str, Span | None]:
+        def describe() -> Described:
             texts = dict.fromkeys(self._text(t) for t in types)
             return f"the clauses of {expr_text(match)} give {' and '.join(texts)}", match.span
 

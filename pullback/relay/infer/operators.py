@@ -107,11 +107,12 @@ class Field(Constraint):
                 self.solver.excuse(self.result)
             return
         if not isinstance(known, TupleType):
-            self._fail(f"{expr_text(self.expr.tuple_value)} is no tuple, but {self.solver.resolve(known)}")
+            what = f"{expr_text(self.expr.tuple_value)} is no tuple, but {self.solver.resolve(known)}"
+            self._fail(what, "relay.Tuple makes one; several results of an operator are one, too")
         elif not 0 <= self.expr.index < len(known.fields):
             count = len(known.fields)
             fields = f"{count} field{'s' * (count != 1)}"
-            self._fail(f"a tuple of {fields} has no field {self.expr.index}")
+            self._fail(f"a tuple of {fields} has no field {self.expr.index}", "the first field is 0")
         elif not self.watched:
             self.found = known.fields[self.expr.index]
         else:
@@ -126,8 +127,9 @@ class Field(Constraint):
             message = f"{expr_text(self.expr)} is {found}, and stands where {expected} is expected"
             self.inferencer.report(mismatch_error(mismatch, message, self.expr.span))
 
-    def _fail(self, message: str) -> None:
-        self.inferencer.report(TypeInferenceError(f"{message}, in {expr_text(self.expr)}", span=self.expr.span))
+    def _fail(self, message: str, hint: str) -> None:
+        where = f"{message}, in {expr_text(self.expr)}"
+        self.inferencer.report(TypeInferenceError(where, span=self.expr.span, hint=hint))
         self.solver.excuse(self.result)
 
 

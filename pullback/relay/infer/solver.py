@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
 
-from pullback.ir.node import structural_equal
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import (
     FuncType,
@@ -29,6 +27,7 @@ from pullback.relay.ty import (
     Type,
     TypeCall,
     TypeVar,
+    same_size,
 )
 from pullback.relay.type_visitor import TypeMutator, TypeVisitor, same_or, substitute
 
@@ -250,21 +249,17 @@ def _join_tensors(a: TensorType, b: TensorType, how: int) -> TensorType:
     for axis, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)):
         if isinstance(x, AnySize) or isinstance(y, AnySize):
             sizes.append(y if isinstance(y, AnySize) else x)
-        elif x is y or (isinstance(x, int) and x == y) or _same_size(x, y):
+        elif same_size(x, y):
             sizes.append(y)
         elif how == _WIDEN:
             sizes.append(AnySize())
-        elif isinstance(x, int) and isinstance(y, int):
+        elif isinstance(x, int) == isinstance(y, int):
             different.append(f"axis {axis} is {x} against {y}")
         else:
-            sizes.append(x if isinstance(x, int) else y)  # a symbolic size is what it is here
+            sizes.append(x if isinstance(x, int) else y)  # a size that is a variable is what it is here
     if different:
         raise Mismatch(", ".join(different), "shape")
     return b if tuple(sizes) == b.shape else TensorType(tuple(sizes), b.dtype)
-
-
-def _same_size(x: Any, y: Any) -> bool:
-    return not isinstance(x, int) and not isinstance(y, int) and structural_equal(x, y)
 
 
 def _axes(tensor: TensorType) -> str:

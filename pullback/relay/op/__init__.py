@@ -27,6 +27,8 @@ from pullback.relay.op import (  # noqa: F401
     order,
     pool,
     shape,
+    signal,
+    sparse,
     spatial,
     user,
 )

@@ -11,7 +11,7 @@ from pullback import relax
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
 from pullback.relay.op.registry import define
-from pullback.relay.op.rules import cast, dtype_of, python_value, repeated, shape_of
+from pullback.relay.op.rules import cast, dtype_of, of_unknown, product, python_value, repeated, shape_of
 from pullback.relay.ty import TensorType, TupleType, Type
 
 
@@ -30,11 +30,47 @@ def _fields(found: Any, count: int) -> tuple[Any, ...]:
     return tuple(found[i] for i in range(count))
 
 
+def _counted_type(types: list[Any], attrs: Attrs) -> Type:
+    batch, count, _ = types[0].shape
+    return TupleType((TensorType((batch,), "int32"), types[0], TensorType((batch, count), "int32")))
+
+
+def _kept_type(types: list[Any], attrs: Attrs) -> Type:
+    batch, count, _ = types[0].shape
+    if not attrs["return_indices"]:
+        return types[0]
+    return TupleType((TensorType((batch, count), "int32"), TensorType((batch, 1), "int32")))
+
+
+def _kept_of_each(types: list[Any], attrs: Attrs) -> Type:
+    batch, classes, count = types[1].shape
+    if attrs["output_format"] == "onnx":
+        most = attrs["max_output_boxes_per_class"]
+        each = count if most < 1 else most if not isinstance(count, int) else min(most, count)
+        return TupleType((TensorType((product([batch, classes, each]), 3), "int64"), TensorType((1,), "int64")))
+    rows = product([classes, count])
+    fields = [((batch, rows, 2), "int64"), ((batch, rows), types[1].dtype), ((batch,), "int64")]
+    return TupleType(tuple(TensorType(*field) for field in fields))
+
+
+def _regions_type(types: list[Any], attrs: Attrs) -> Type:
+    x, rois = types
+    sizes = {"N": rois.shape[0], "C": x.shape[attrs["layout"].index("C")]}
+    sizes |= dict(zip("HW", attrs["pooled_size"], strict=True))
+    return TensorType(tuple(sizes[c] for c in attrs["layout"]), x.dtype)
+
+
+def _priors_type(types: list[Any], attrs: Attrs) -> Type:
+    each = len(attrs["sizes"]) + len(attrs["ratios"]) - 1
+    return TensorType((1, product([*types[0].shape[2:], each]), 4), types[0].dtype)
+
+
 define(
     "vision.get_valid_counts",
     "data | score_threshold=0.0, id_index=0, score_index=1",
     lambda x, **attrs: _fields(ops.vision.get_valid_counts(x, **attrs), 3),
     adapt=lambda args, attrs: (args, attrs | {"score_threshold": float(_number(attrs["score_threshold"]))}),
+    relation=of_unknown(_counted_type),
     returns=3,
     doc="(counts, data, places) of the rows of data (B, A, E) whose score is above the threshold: how many there are,\n"
     "themselves in front of rows of -1, and where they were.",
@@ -51,6 +87,7 @@ define(
     "data, valid_count, indices | max_output_size=-1, iou_threshold=0.5, force_suppress=False, top_k=-1, "
     "coord_start=2, score_index=1, id_index=0, return_indices=True, invalid_to_bottom=False",
     _nms,
+    relation=of_unknown(_kept_type),
     adapt=_numbers("max_output_size", "iou_threshold", "top_k"),
     returns=lambda call: 2 if call.attrs["return_indices"] else None,
     doc="The boxes that overlap no better one of their class by iou_threshold: (places, counts) or the rows.",
@@ -66,6 +103,7 @@ define(
     "vision.all_class_non_max_suppression",
     "boxes, scores | max_output_boxes_per_class=-1, iou_threshold=-1.0, score_threshold=-1.0, output_format='onnx'",
     _all_class,
+    relation=of_unknown(_kept_of_each),
     adapt=_numbers("max_output_boxes_per_class", "iou_threshold", "score_threshold"),
     returns=lambda call: 2 if call.attrs["output_format"] == "onnx" else 3,
     doc="For each class, the boxes that overlap no better one.",
@@ -81,6 +119,7 @@ define(
     "data, rois | pooled_size, spatial_scale, sample_ratio=-1, layout='NCHW', mode='avg'",
     lambda x, rois, **attrs: ops.vision.roi_align(x, rois, **attrs),
     adapt=_size,
+    relation=of_unknown(_regions_type),
     shown=("pooled_size", "spatial_scale"),
     doc="Regions (batch, x, y, x', y') of images in pooled_size bins, each the mean or the greatest of its samples.",
 )
@@ -89,6 +128,7 @@ define(
     "data, rois | pooled_size, spatial_scale, layout='NCHW'",
     lambda x, rois, **attrs: ops.vision.roi_pool(x, rois, **attrs),
     adapt=_size,
+    relation=of_unknown(_regions_type),
     shown=("pooled_size", "spatial_scale"),
     doc="The greatest pixels in pooled_size bins of regions (batch, x, y, x', y') of images.",
 )
@@ -116,6 +156,7 @@ define(
     "vision.multibox_prior",
     "data | sizes=(1.0,), ratios=(1.0,), steps=(-1.0, -1.0), offsets=(0.5, 0.5), clip=False",
     _priors,
+    relation=of_unknown(_priors_type),
     adapt=lambda args, attrs: (
         args,
         attrs | {n: _floats(attrs[n]) for n in ("sizes", "ratios", "steps", "offsets")} | {"clip": bool(attrs["clip"])},

@@ -27,6 +27,7 @@ from pullback.relay.op.rules import (
     shape_of,
     total,
 )
+from pullback.relay.op.shape import shape_in, sizes_of
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
 
@@ -56,9 +57,9 @@ def _kernel_shape(rank: int, transposed: bool) -> Callable[[TensorType, Mapping[
     def shape(x: TensorType, attrs: Mapping[str, Any]) -> Any:
         channels, kernel = attrs["channels"], maybe_ints("kernel_size", attrs["kernel_size"])
         layout, groups = attrs["kernel_layout"], attrs["groups"]
-        if channels is None or kernel is None or not set(layout) <= set("OI" + SPACE[rank]):
+        if channels is None or kernel is None:
             return None
-        inputs = dict(zip(attrs["data_layout"], x.shape, strict=True))["C"]
+        inputs = sizes_of(attrs["data_layout"], x.shape)["C"]
         if is_any(inputs):
             return None
         if transposed:
@@ -67,8 +68,7 @@ def _kernel_shape(rank: int, transposed: bool) -> Callable[[TensorType, Mapping[
             ends = {"O": inputs, "I": channels // inputs}
         else:
             ends = {"O": channels, "I": inputs // groups}
-        sizes = ends | dict(zip(SPACE[rank], kernel, strict=True))
-        return tuple(sizes[letter] for letter in layout)
+        return shape_in(layout, ends | dict(zip(SPACE[rank], kernel, strict=True)))
 
     return shape
 
@@ -190,10 +190,11 @@ def _type(name: str, rank: int, transposed: bool) -> Callable[[list[Type], Attrs
 
 for _rank, _space in SPACE.items():
     _ones, _zeros = (1,) * _rank, (0,) * _rank
+    _pads = (0,) * max(_rank, 2)
     _layouts = f"data_layout='NC{_space}', kernel_layout='{{}}{_space}', out_layout='', "
     define(
         f"nn.conv{_rank}d",
-        f"data, weight | strides={_ones}, padding={_zeros}, dilation={_ones}, groups=1, channels=None, "
+        f"data, weight | strides={_ones}, padding={_pads}, dilation={_ones}, groups=1, channels=None, "
         f"kernel_size=None, {_layouts.format('OI')}out_dtype=''",
         with_blocks(_lower(f"nn.conv{_rank}d", _rank, False), "data_layout", "kernel_layout"),
         adapt=lambda args, attrs, rank=_rank: adapt_windows(rank, ("strides", "dilation"), args, attrs),
@@ -205,7 +206,7 @@ for _rank, _space in SPACE.items():
     )
     define(
         f"nn.conv{_rank}d_transpose",
-        f"data, weight | strides={_ones}, padding={_zeros}, dilation={_ones}, groups=1, channels=None, "
+        f"data, weight | strides={_ones}, padding={_pads}, dilation={_ones}, groups=1, channels=None, "
         f"kernel_size=None, {_layouts.format('IO')}output_padding={_zeros}, out_dtype=''",
         with_blocks(_lower(f"nn.conv{_rank}d_transpose", _rank, True), "data_layout", "kernel_layout"),
         adapt=lambda args, attrs, rank=_rank: adapt_windows(

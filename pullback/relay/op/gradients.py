@@ -152,13 +152,31 @@ def _reshape(orig: Call, grad: Expr) -> list[Any]:
     return [reshape_like(grad, x), zeros_like(shape)]
 
 
+@_rule("dyn.expand_dims", "dyn.squeeze")
+def _axes(orig: Call, grad: Expr) -> list[Any]:
+    x, axes = orig.args
+    return [reshape_like(grad, x), zeros_like(axes)]
+
+
+@_rule("dyn.broadcast_to")
+def _broadcast(orig: Call, grad: Expr) -> list[Any]:
+    x, shape = orig.args
+    return [collapse_sum_like(grad, x), zeros_like(shape)]
+
+
+@_rule("dyn.full")
+def _full(orig: Call, grad: Expr) -> list[Any]:
+    value, shape = orig.args
+    return [reshape_like(cast_like(sum_(grad), value), value), zeros_like(shape)]
+
+
 @_rule("cast_like")
 def _cast_like(orig: Call, grad: Expr) -> list[Any]:
     x, like = orig.args
     return [cast_like(grad, x), zeros_like(like)]
 
 
-@_rule("collapse_sum_like", "collapse_sum_to")
+@_rule("collapse_sum_like", "collapse_sum_to", "dyn.collapse_sum_to")
 def _collapse_sum(orig: Call, grad: Expr) -> list[Any]:
     x, *others = orig.args
     return [broadcast_to_like(grad, x), *map(zeros_like, others)]
@@ -185,7 +203,9 @@ def _transpose(orig: Call, grad: Expr) -> list[Any]:
 def _concatenate(orig: Call, grad: Expr) -> list[Any]:
     types = orig.args[0].checked_type.fields  # type: ignore[attr-defined]
     axis = int(orig.attrs.axis)
-    sizes = [t.concrete_shape[axis] for t in types]
+    sizes = [t.shape[axis] for t in types]
+    if not all(isinstance(size, int) for size in sizes):
+        return _generic(orig, grad)
     if len(sizes) == 1:
         return [Tuple((grad,))]
     ends = [sum(sizes[: k + 1]) for k in range(len(sizes) - 1)]
@@ -198,12 +218,13 @@ def _stack(orig: Call, grad: Expr) -> list[Any]:
     return [Tuple(tuple(squeeze(part, axis=[axis]) for part in split(grad, count, axis=axis)))]
 
 
-@_rule("arange")
+@_rule("arange", "dyn.arange")
 def _arange(orig: Call, grad: Expr) -> list[Any]:
     """Element k is start + k · step; how many there are does not move."""
     start, stop, step = orig.args
-    number = (orig - start) / step
-    return [reshape_like(sum_(grad), start), zeros_like(stop), reshape_like(sum_(grad * number), step)]
+    number = (orig - cast_like(start, orig)) / cast_like(step, orig)
+    of_start, of_step = (cast_like(sum_(g), x) for g, x in ((grad, start), (grad * number, step)))
+    return [reshape_like(of_start, start), zeros_like(stop), reshape_like(of_step, step)]
 
 
 def _reduced(orig: Call) -> tuple[int, ...]:
@@ -286,8 +307,10 @@ def _bias_add(orig: Call, grad: Expr) -> list[Any]:
 @_rule("nn.global_avg_pool2d")
 def _global_avg_pool2d(orig: Call, grad: Expr) -> list[Any]:
     x, layout = orig.args[0], str(orig.attrs.layout)
-    shape = x.checked_type.concrete_shape  # type: ignore[attr-defined]
-    size = shape[layout.index("H")] * shape[layout.index("W")]
+    height, width = (x.checked_type.shape[layout.index(axis)] for axis in "HW")  # type: ignore[attr-defined]
+    if not isinstance(height, int) or not isinstance(width, int):
+        return _generic(orig, grad)
+    size = height * width
     return [broadcast_to_like(grad / _number(size, x), x)]
 
 

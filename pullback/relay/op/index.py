@@ -25,10 +25,12 @@ from pullback.relay.op.rules import (
     joined_shape,
     maybe_ints,
     number,
+    of_unknown,
     python_value,
     rank_of,
     same,
     shape_of,
+    tensors_of,
 )
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
@@ -338,10 +340,17 @@ def _adv_index(tensors: list[Any]) -> Any:
     return ops.index_tensor(tensors)
 
 
+def _advanced(types: list[Any], attrs: Attrs) -> Type:
+    x, *indices = tensors_of("adv_index", types[0])
+    shape = joined_shape("adv_index", *(i.shape for i in indices))
+    return TensorType((*shape, *x.shape[len(indices) :]), x.dtype)
+
+
 define(
     "adv_index",
     "inputs",
     _adv_index,
+    relation=of_unknown(_advanced),
     doc="data[i, j, …] as NumPy has it, of the tuple (data, i, j, …); the indices broadcast.",
     **_MOVES,
 )

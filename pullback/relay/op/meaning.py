@@ -16,6 +16,7 @@ from pullback.relax.interpreter import evaluate
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relay.attrs import Attrs
 from pullback.relay.op.registry import Op, get
+from pullback.relay.op.rules import is_known
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, TupleType, Type
 
@@ -153,13 +154,6 @@ def in_words(error: UserError, op: Op) -> UserError:
     if re.search(r"\bR\.", hint):  # of an op that relay has not
         hint = f"relay.{op.name}({op.signature})"
     return type(error)(message, span=error.span, hint=hint or None)
-
-
-def is_known(type_: Type) -> bool:
-    """Whether all sizes of the tensor or tuple are."""
-    if isinstance(type_, TupleType):
-        return all(is_known(f) for f in type_.fields)
-    return isinstance(type_, TensorType) and type_.is_concrete
 
 
 def type_of_value(value: Any) -> Type:

@@ -12,7 +12,7 @@ from pullback.relay.attrs import Attrs
 from pullback.relay.op.blocks import with_blocks
 from pullback.relay.op.convolution import SPACE, adapt_windows
 from pullback.relay.op.registry import OpPattern, define
-from pullback.relay.op.rules import maybe_ints, padding, quotient, repeated, shape_of, total
+from pullback.relay.op.rules import cast, dtype_of, is_float, maybe_ints, padding, quotient, repeated, shape_of, total
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
 
@@ -49,9 +49,15 @@ def _windows(rank: int) -> Callable[[Any, Attrs], Any]:
     return sizes
 
 
+def _of_any(pool: Callable[[Any], Any], x: Any) -> Any:
+    """A pool of floats, of integers too: their mean is truncated."""
+    return pool(x) if is_float(x) else cast(pool(cast(x, "float64")), dtype_of(x))
+
+
 def _pool(name: str) -> Callable[..., Any]:
     def lower(x: Any, **attrs: Any) -> Any:
-        return getattr(ops.nn, name)(x, **(attrs | {"out_layout": attrs["out_layout"] or None}))
+        given = attrs | {"out_layout": attrs["out_layout"] or None}
+        return _of_any(lambda data: getattr(ops.nn, name)(data, **given), x)
 
     return lower
 
@@ -78,7 +84,7 @@ for _rank, _space in SPACE.items():
         def _global(x: Any, *, layout: str, out_layout: str, name: str = _name) -> Any:
             if out_layout not in ("", layout):
                 raise ShapeError(f"nn.{name}: out_layout must be that of the data, got {out_layout}")
-            return getattr(ops.nn, name)(x, layout=layout)
+            return _of_any(lambda data: getattr(ops.nn, name)(data, layout=layout), x)
 
         define(
             f"nn.{_name}",
@@ -120,7 +126,8 @@ def _adaptive_avg(rank: int) -> Callable[..., Any]:
         layout = attrs["layout"]
         wanted = _output(rank, attrs, [shape_of(x)[layout.index(c)] for c in SPACE[rank]])
         op = getattr(ops.nn, f"adaptive_avg_pool{rank}d")
-        return op(x, tuple(wanted), layout=layout, out_layout=attrs["out_layout"] or None)
+        given = {"layout": layout, "out_layout": attrs["out_layout"] or None}
+        return _of_any(lambda data: op(data, tuple(wanted), **given), x)
 
     return lower
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
-from pullback.relay.expr import call_op
+from pullback.relay.expr import Tuple, call_op
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import axis_of, cast, is_float, maybe_ints, number, rank_of, shape_of
 from pullback.relay.ty import TensorType, Type
@@ -143,15 +143,18 @@ define(
 )
 
 
-def mean_variance(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False):
-    """The mean over the axes, and the variance: a tuple of Python.
+def mean_variance(
+    data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False
+) -> Tuple:
+    """The mean over the axes, and the variance.
 
     >>> mean, variance = mean_variance(x, axis=0)
     """
     wide = call_op("mean", data, axis=axis, keepdims=True, exclude=exclude)
     attrs = {"axis": axis, "keepdims": keepdims, "exclude": exclude, "unbiased": unbiased}
     spread = call_op("variance", data, with_mean=wide, **attrs)
-    return (wide if keepdims else call_op("mean", data, axis=axis, keepdims=False, exclude=exclude)), spread
+    narrow = wide if keepdims else call_op("mean", data, axis=axis, keepdims=False, exclude=exclude)
+    return Tuple((narrow, spread))
 
 
 def std(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False) -> Any:
@@ -160,10 +163,10 @@ def std(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = Fal
     return call_op("sqrt", spread)
 
 
-def mean_std(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> tuple[Any, Any]:
-    """The mean over the axes, and the square root of the variance: a tuple of Python."""
+def mean_std(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> Tuple:
+    """The mean over the axes, and the square root of the variance."""
     mean, spread = mean_variance(data, axis, keepdims, exclude)
-    return mean, call_op("sqrt", spread)
+    return Tuple((mean, call_op("sqrt", spread)))
 
 
 def logsumexp(data: Any, axis: Any = None, keepdims: bool = False) -> Any:

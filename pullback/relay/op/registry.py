@@ -219,8 +219,13 @@ def define(name: str, signature: str, lower: Callable[..., Any] | None = None, *
 
 
 def get(name: str) -> Op:
-    """The operator of that name; ``relax.NAME`` is the graph IR's. NameNotFound where there is none."""
+    """The operator of that name; ``relax.NAME`` is the graph IR's, ``gradient.NAME`` gives adjoints. NameNotFound where
+    there is none."""
     op = Op.registry.get(name)
+    if op is None and name.startswith("gradient."):
+        from pullback.relay.gradient.deferred import gradient_operator
+
+        op = gradient_operator(get(name.removeprefix("gradient.")))
     if op is None and name.startswith("relax.") and ir.Op.find(name) is not None:
         op = Op.registry[name] = of_graph(ir.Op.get(name))
     if op is None:

@@ -161,6 +161,18 @@ def broadcast_of(
     return relation
 
 
+def is_known(type_: Type) -> bool:
+    """Whether all sizes of the tensor or tuple are ints."""
+    if isinstance(type_, TupleType):
+        return all(map(is_known, type_.fields))
+    return isinstance(type_, TensorType) and type_.is_concrete
+
+
+def of_unknown(rule: Callable[[list[Any], Attrs], Type]) -> Callable[[list[Type], Attrs], Type | None]:
+    """The relation that leaves arguments whose sizes are all known to the lowered form."""
+    return lambda types, attrs: None if all(map(is_known, types)) else rule(types, attrs)
+
+
 def same_size(op: str, sizes: Sequence[Any]) -> Any:
     """The one size that all of them are, as far as they are known."""
     known = [s for s in sizes if not is_any(s)]

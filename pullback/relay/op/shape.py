@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.ir.errors import ShapeError
@@ -23,6 +23,7 @@ from pullback.relay.op.rules import (
     number,
     product,
     python_value,
+    quotient,
     rank_of,
     ratio,
     same,
@@ -32,7 +33,7 @@ from pullback.relay.op.rules import (
     total,
 )
 from pullback.relay.ty import Any as AnySize
-from pullback.relay.ty import TensorType, Type
+from pullback.relay.ty import TensorType, TupleType, Type
 
 _MOVES = {"pattern": OpPattern.INJECTIVE}
 
@@ -369,11 +370,27 @@ def _split(x: Any, *, indices_or_sections: Any, axis: int) -> Any:
     return tuple(parts[i] for i in range(sections if isinstance(sections, int) else len(sections) + 1))
 
 
+def _split_type(types: list[Type], attrs: Attrs) -> Type | None:
+    x, parts = types[0], attrs["indices_or_sections"]
+    if not isinstance(x, TensorType) or x.is_concrete:
+        return None
+    axis = axis_of("split", attrs["axis"], x.ndim)
+    size = x.shape[axis]
+    if isinstance(size, int):
+        return None
+    if isinstance(parts, int):
+        sizes = [quotient(size, parts)] * parts
+    else:
+        sizes = [b - a for a, b in zip((0, *parts), parts, strict=False)] + [total([size, -parts[-1]])]
+    return TupleType(tuple(TensorType((*x.shape[:axis], s, *x.shape[axis + 1 :]), x.dtype) for s in sizes))
+
+
 define(
     "split",
     "data | indices_or_sections, axis=0",
     _split,
     adapt=_adapt_split,
+    relation=_split_type,
     returns=_parts,
     shown=("indices_or_sections",),
     doc="data in several parts along the axis: in so many equal ones, or cut at these places. A tuple.",
@@ -561,7 +578,7 @@ define(
 # -- layouts
 
 
-def _letters(layout: str) -> list[tuple[str, int]]:
+def letters(layout: str) -> list[tuple[str, int]]:
     """``NCHW4c`` as axes and, of those that are parts, their sizes: [("N", 0), …, ("c", 4)]."""
     found: list[tuple[str, int]] = []
     digits = ""
@@ -579,9 +596,33 @@ def _letters(layout: str) -> list[tuple[str, int]]:
     return found
 
 
+def sizes_of(layout: str, shape: Sequence[Any]) -> dict[str, Any]:
+    """The sizes of whole axes, by their letters, of a tensor of the layout."""
+    names = [name for name, _ in letters(layout)]
+    if len(names) != len(shape):
+        raise ShapeError(f"a tensor of the layout {layout} has {len(names)} axes, not {len(shape)}")
+    found: dict[str, Any] = {}
+    for name, size in zip(names, shape, strict=True):
+        found[name.upper()] = product([found.get(name.upper(), 1), size])
+    return found
+
+
+def shape_in(layout: str, sizes: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The shape of a tensor of the layout whose whole axes have these sizes."""
+    blocks = {name.upper(): size for name, size in letters(layout) if size}
+    return tuple(size or quotient(sizes[name], blocks.get(name, 1)) for name, size in letters(layout))
+
+
+def _transformed(types: list[Type], attrs: Attrs) -> Type | None:
+    x = types[0]
+    if not isinstance(x, TensorType) or x.is_concrete:
+        return None
+    return TensorType(shape_in(attrs["dst_layout"], sizes_of(attrs["src_layout"], x.shape)), x.dtype)
+
+
 def layout_transform(x: Any, *, src_layout: str, dst_layout: str) -> Any:
     """``x``, whose axes are ``src_layout``, in ``dst_layout``."""
-    source, target = _letters(src_layout), _letters(dst_layout)
+    source, target = letters(src_layout), letters(dst_layout)
     if len(source) != rank_of(x):
         raise ShapeError(f"layout_transform: data has {rank_of(x)} axes, {src_layout} {len(source)}")
     if {n.upper() for n, _ in source} != {n.upper() for n, _ in target}:
@@ -614,6 +655,7 @@ define(
     "layout_transform",
     "data | src_layout, dst_layout",
     layout_transform,
+    relation=_transformed,
     shown=("src_layout", "dst_layout"),
     doc="data, whose axes are src_layout, in dst_layout: NCHW → NHWC, or NCHW → NCHW4c with a part of an axis.",
     **_MOVES,

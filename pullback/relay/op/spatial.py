@@ -23,11 +23,15 @@ from pullback.relay.op.rules import (
     ints,
     is_any,
     is_dynamic,
+    of_unknown,
     padding,
+    product,
     python_value,
+    quotient,
     rank_of,
     repeated,
     shape_of,
+    total,
 )
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
@@ -169,6 +173,11 @@ define(
     "data | target_shape=None",
     lambda x, *, target_shape: ops.image.affine_grid(x, target_shape, align_corners=True),
     adapt=lambda args, attrs: (args, {"target_shape": ints("target_shape", attrs["target_shape"])}),
+    relation=of_unknown(
+        lambda types, attrs: TensorType(
+            (types[0].shape[0], len(attrs["target_shape"]), *attrs["target_shape"]), types[0].dtype
+        )
+    ),
     shown=("target_shape",),
     pattern=OpPattern.INJECTIVE,
     doc="The grid of an affine map for image.grid_sample: data (N, 2, 3), result (N, 2, H, W).",
@@ -177,6 +186,7 @@ define(
     "image.grid_sample",
     "data, grid | method='bilinear', layout='NCHW', padding_mode='zeros', align_corners=True",
     lambda x, grid, **attrs: ops.image.grid_sample(x, grid, **attrs),
+    relation=of_unknown(lambda types, attrs: TensorType((*types[0].shape[:2], *types[1].shape[2:]), types[0].dtype)),
     pattern=OpPattern.INJECTIVE,
     doc="Elements of images at the places of a grid, from -1 to 1 across an image.",
 )
@@ -239,6 +249,11 @@ def _crop_and_resize(x: Any, boxes: Any, numbers: Any, **attrs: Any) -> Any:
     return ops.permute_dims(found, (0, 3, 1, 2)) if layout == "NCHW" else found
 
 
+def _cropped_type(types: list[Any], attrs: Attrs) -> Type:
+    sizes = {"N": types[1].shape[0]} | dict(zip("HW", attrs["crop_size"], strict=True))
+    return _in_layout(types[0], attrs["layout"], sizes, attrs["out_dtype"])
+
+
 define(
     "image.crop_and_resize",
     "data, boxes, box_indices | crop_size, layout='NCHW', method='bilinear', extrapolation_value=0.0, out_dtype=''",
@@ -248,6 +263,7 @@ define(
         attrs
         | {"crop_size": repeated("crop_size", attrs["crop_size"], 2), "out_dtype": dtype_name(attrs["out_dtype"])},
     ),
+    relation=of_unknown(_cropped_type),
     shown=("crop_size",),
     pattern=OpPattern.INJECTIVE,
     doc="Boxes (y, x, y', x'), in parts of an image's size, of the images box_indices, resized to crop_size.",
@@ -284,11 +300,24 @@ def _dilation2d(x: Any, weight: Any, **attrs: Any) -> Any:
     return ops.permute_dims(result, (0, 2, 3, 1)) if attrs["data_layout"] == "NHWC" else result
 
 
+def _dilated_type(types: list[Any], attrs: Attrs) -> Type:
+    x, weight = types
+    data = dict(zip(attrs["data_layout"], x.shape, strict=True))
+    kernel = dict(zip(attrs["kernel_layout"], weight.shape, strict=True))
+    pads = padding(attrs["padding"], 2)
+    sizes = {
+        c: window_size(data[c], kernel[c], attrs["strides"][i], pads[i], pads[i + 2], attrs["dilations"][i])
+        for i, c in enumerate("HW")
+    }
+    return _in_layout(x, attrs["data_layout"], sizes, attrs["out_dtype"])
+
+
 define(
     "image.dilation2d",
     "data, weight | strides=(1, 1), padding=(0, 0), dilations=(1, 1), data_layout='NCHW', kernel_layout='IHW', "
     "out_dtype=''",
     _dilation2d,
+    relation=of_unknown(_dilated_type),
     adapt=lambda args, attrs: (
         args,
         attrs
@@ -370,6 +399,20 @@ def _batch_to_space(x: Any, *, block_shape: Any, crops: Any) -> Any:
     return ops.strided_slice(x, axes, [crops[a - 1][0] for a in axes], [sizes[a - 1] - crops[a - 1][1] for a in axes])
 
 
+def _batched_type(types: list[Any], attrs: Attrs) -> Type:
+    (batch, *rest), blocks = types[0].shape, attrs["block_shape"]
+    padded = [total([s, *p]) for s, p in zip(rest, attrs["paddings"], strict=False)]
+    sizes = [quotient(s, b) for s, b in zip(padded, blocks, strict=True)]
+    return TensorType((product([batch, *blocks]), *sizes, *rest[len(blocks) :]), types[0].dtype)
+
+
+def _unbatched_type(types: list[Any], attrs: Attrs) -> Type:
+    (batch, *rest), blocks = types[0].shape, attrs["block_shape"]
+    cropped = zip(rest, blocks, attrs["crops"], strict=False)
+    sizes = [total([product([s, b]), *(-n for n in crop)]) for s, b, crop in cropped]
+    return TensorType((quotient(batch, math.prod(blocks)), *sizes, *rest[len(blocks) :]), types[0].dtype)
+
+
 def _pairs(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(ints(name, pair) for pair in python_value(value))
 
@@ -378,6 +421,7 @@ define(
     "nn.space_to_batch_nd",
     "data | block_shape, paddings, pad_value=0.0",
     _space_to_batch,
+    relation=of_unknown(_batched_type),
     adapt=lambda args, attrs: (
         args,
         attrs
@@ -395,6 +439,7 @@ define(
     "nn.batch_to_space_nd",
     "data | block_shape, crops",
     _batch_to_space,
+    relation=of_unknown(_unbatched_type),
     adapt=lambda args, attrs: (
         args,
         {"block_shape": ints("block_shape", attrs["block_shape"]), "crops": _pairs("crops", attrs["crops"])},
@@ -445,10 +490,16 @@ def sparse_dense(dense_mat: Any, sparse_mat: Any, sparse_lhs: bool = False) -> A
     return call_op("nn.sparse_dense", dense_mat, *parts, sparse_lhs=sparse_lhs)
 
 
+def _sparse_type(types: list[Any], attrs: Attrs) -> Type:
+    ends = (types[0].shape[0], total([types[3].shape[0], -1]))
+    return TensorType(ends[::-1] if attrs["sparse_lhs"] else ends, types[0].dtype)
+
+
 define(
     "nn.sparse_dense",
     "dense_mat, sparse_data, sparse_indices, sparse_indptr | sparse_lhs=False",
     _sparse_dense,
+    relation=of_unknown(_sparse_type),
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
     doc="dense_mat · sparseᵀ, or with sparse_lhs sparse · dense_matᵀ, of a matrix in CSR form.",
 )

@@ -17,8 +17,12 @@ from pullback.relay.testing.gradients import check_grad
 from pullback.relay.testing.init import Initializer, Xavier, create_workload
 from pullback.runtime.tensor import Tensor, tensor
 
-_MODELS = ("dcgan", "densenet", "dqn", "init", "lstm", "mlp", "mobilenet", "nat", "resnet", "squeezenet", "vgg")
+_MODULES = (
+    "dcgan", "densenet", "dqn", "init", "lstm", "mlp", "mobilenet", "nat", "resnet", "squeezenet", "synthetic",
+    "temp_op_attr", "vgg",
+)  # fmt: skip
 _ELSEWHERE = {
+    "add_nat_definitions": "pullback.relay.testing.nat",
     "count": "pullback.relay.testing.nat",
     "make_nat_value": "pullback.relay.testing.nat",
     "make_nat_expr": "pullback.relay.testing.nat",
@@ -30,7 +34,7 @@ _ELSEWHERE = {
 
 def __getattr__(name: str) -> Any:
     """Models and what needs other parts of relay, loaded on first use."""
-    if name in _MODELS:
+    if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name in _ELSEWHERE:
         return getattr(importlib.import_module(_ELSEWHERE[name]), name)
@@ -64,6 +68,17 @@ def run_infer_type(expr: Any) -> Any:
     from pullback.relay.transform.infer_type import InferType
 
     return run_opt_pass(expr, InferType())
+
+
+def run_as_python(expr: Any, mod: Any = None, target: Any = None) -> Any:
+    """What the expression gives, computed over NumPy by the executor "debug": a value as executors return them. Its
+    global variables and data types are those of ``mod``.
+
+    >>> run_as_python(relay.const(1.0) + relay.const(2.0))
+    """
+    from pullback.relay.build_module import create_executor
+
+    return create_executor("debug", mod=mod, target=target or "llvm").evaluate(expr)
 
 
 def rand(dtype: str, *shape: int) -> Tensor:
@@ -110,6 +125,7 @@ __all__ = [
     "create_workload",
     "ctx_list",
     "rand",
+    "run_as_python",
     "run_infer_type",
     "run_opt_pass",
 ]

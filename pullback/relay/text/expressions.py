@@ -147,7 +147,7 @@ class Expressions(Attributes):
                 if not self.at("("):
                     self.fail(f"expected `(` after the types of a call, found {self.token}")
                 value = self._call(value, tuple(type_args), start)
-            elif self.at(".") and self.after().kind == "number":
+            elif self.at(".") and self.after().text.isdecimal():
                 value = self._complete(value, start)
                 self.take()
                 value = relay.TupleGetItem(value, int(self.take().text), span=self.span(start))

@@ -16,6 +16,8 @@ from pullback.relay import adt
 from pullback.relay import expr as relay
 from pullback.relay.infer import infer_module
 from pullback.relay.text.expressions import Expressions
+from pullback.relay.text.saved import metadata
+from pullback.relay.text.source import NAMELESS
 from pullback.relay.ty import GlobalTypeVar
 
 VERSIONS = ("0.0.5", "0.0.4")
@@ -41,8 +43,6 @@ class _Definitions(Expressions):
 
     def _sections(self, meta: Mapping[str, Sequence[Any]]) -> None:
         """The metadata at the end, and objects that the caller brings."""
-        from pullback.relay.text.saved import metadata
-
         last = self.tokens[-2] if len(self.tokens) > 1 else None
         if last is not None and last.kind == "metadata":
             del self.tokens[-2]
@@ -69,12 +69,9 @@ class _Definitions(Expressions):
 
     def definitions(self) -> IRModule:
         """All definitions: data types first, as functions may name them before."""
-        starts = [k for k, token in enumerate(self.tokens) if token.kind == "word" and token.text in _BEGINS]
-        starts = [k for k in starts if not (self.tokens[k].text == "type" and self.tokens[k - 1].text == "extern")]
+        starts = [k for k in range(len(self.tokens)) if self._begins(k)]
         if self.token.kind not in ("end", "unknown") and (not starts or self.position < starts[0]):
-            hint = (
-                "def @f(%x: float32) { … } defines a function, type T { … } a data type; parse_expr reads expressions"
-            )
+            hint = "def @f(%x) { … } defines a function, type T { … } a data type; parse_expr reads expressions"
             self.mistake(f"expected a definition, found {self.token}", self.token, hint)
         ends = [*starts[1:], len(self.tokens) - 1]
         types = [(a, b) for a, b in zip(starts, ends, strict=False) if self.tokens[a].text != "def"]
@@ -89,8 +86,16 @@ class _Definitions(Expressions):
             self._one(start, end, self._function_definition)
         return self.module
 
+    def _begins(self, k: int) -> bool:
+        """Whether a definition begins at a token."""
+        token, after, before = self.tokens[k], self.tokens[min(k + 1, len(self.tokens) - 1)], self.tokens[max(k - 1, 0)]
+        if token.kind != "word" or token.text not in _BEGINS or after.text == "=":  # type=1 is an attribute
+            return False
+        return not (token.text == "type" and before.text == "extern")
+
     def _declare_type(self, start: int) -> None:
-        name = self.tokens[start + 1 + (self.tokens[start].text == "extern")]
+        self.position = start
+        name = self.after(2 if self.at("extern") else 1)
         if name.kind == "name":
             if name.text in self.type_names:
                 self.mistake(f"the data type `{name.text}` is defined twice", name)
@@ -160,7 +165,7 @@ class _Definitions(Expressions):
 @deep
 def parse(
     source: str,
-    source_name: str = "from_string",
+    source_name: str = NAMELESS,
     init_module: IRModule | None = None,
     init_meta_table: Mapping[str, Sequence[Any]] | None = None,
     *,
@@ -183,7 +188,7 @@ def parse(
 
 
 @deep
-def parse_expr(source: str, source_name: str = "from_string", init_module: IRModule | None = None) -> relay.Expr:
+def parse_expr(source: str, source_name: str = NAMELESS, init_module: IRModule | None = None) -> relay.Expr:
     """The expression of a text, such as ``"fn (%x: float32) { exp(%x) }"``; ``free_var %x: float32;`` declares free
     variables. Functions and data types that it names are those of ``init_module``; without one, functions may be any.
 
@@ -193,7 +198,7 @@ def parse_expr(source: str, source_name: str = "from_string", init_module: IRMod
 
 
 @deep
-def fromtext(source: str, source_name: str = "from_string") -> Any:
+def fromtext(source: str, source_name: str = NAMELESS) -> Any:
     """What a text with its version line says: a module where it has definitions, otherwise an expression."""
     reader = _Definitions(_text(source), source_name, None, {})
     reader.version(required=True)

@@ -22,6 +22,7 @@ from pullback.relay.attrs import Attrs, frozen
 from pullback.relay.text.literals import float_text, quoted, scalar_text
 from pullback.relay.text.meta import OMITTED, MetaTable
 from pullback.relay.text.names import Names, begun_by_letter, written
+from pullback.relay.text.source import NAMELESS
 from pullback.relay.text.tokens import WORDS, is_plain
 from pullback.relay.text.type_printer import TypePrinter
 from pullback.relay.ty import Any as AnySize
@@ -41,10 +42,10 @@ Annotate = Callable[[Any], str]
 def astext(node: Any, show_meta_data: bool = True, annotate: Annotate | None = None) -> str:
     """The module, expression, type or pattern as relay text, with the version line first.
 
-    What inference found stands in comments, ``/* ty=… */``, and so do the layers of an imported model that expressions
-    come from, ``/* span=… */``. ``annotate(expr)`` writes something else behind expressions. Large constants are
-    ``meta[relay.Constant][0]``; ``show_meta_data`` writes them at the end. ``parse`` reads the text of a module back
-    structurally equal, ``parse_expr`` that of an expression.
+    What inference found stands in comments, ``/* ty=… */``, and so do the layers of an imported model, or the places in
+    a text that has a name, that expressions come from, ``/* span=… */``. ``annotate(expr)`` writes something else
+    behind expressions. Large constants are ``meta[relay.Constant][0]``; ``show_meta_data`` writes them at the end.
+    ``parse`` reads the text of a module back structurally equal, ``parse_expr`` that of an expression.
     """
     printer = _Printer(annotate)
     text = printer.whole(node)
@@ -200,8 +201,9 @@ class _Printer:
         parts = []
         if expr.checked_type_ is not None:
             parts.append(f"ty={self.inferred.type(expr.checked_type_)}")
-        if expr.span is not None and _names_a_layer(expr.span):
-            parts.append(f"span={expr.span.file}:{expr.span.line}:{expr.span.column}".replace("*/", "* /"))
+        if expr.span is not None and _is_shown(expr.span):
+            span, column = expr.span, expr.span.column + (expr.span.text is not None)  # of text, as messages count
+            parts.append(f"span={span.file}:{span.line}:{column}".replace("*/", "* /"))
         return f" /* {' '.join(parts)} */" if parts else ""
 
     def _constant(self, constant: relay.Constant) -> str:
@@ -335,9 +337,10 @@ def _key(name: str) -> str:
     return name if is_plain(name) and "/" not in name and "::" not in name and name not in WORDS else quoted(name)
 
 
-def _names_a_layer(span: Span) -> bool:
-    """Whether the span is no place in a source text, but names a part of an imported model."""
-    return span.text is None and not span.file.endswith((".py", ".pyi")) and not span.file.startswith("<")
+def _is_shown(span: Span) -> bool:
+    """Whether the span names a layer of an imported model, or a text that has a name: not the user's Python source, and
+    no text that was only a string."""
+    return not span.file.endswith((".py", ".pyi")) and not span.file.startswith("<") and span.file != NAMELESS
 
 
 _WRITERS: dict[type, Callable[[_Printer, Any], str]] = {

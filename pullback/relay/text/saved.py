@@ -16,13 +16,13 @@ import base64
 import binascii
 import json
 import math
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from pullback import tir
+from pullback.ir.depth import deep
 from pullback.ir.errors import NameNotFound, PullbackError, ScriptError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.node import Node, Span
@@ -31,7 +31,8 @@ from pullback.relay import adt, ty
 from pullback.relay import expr as relay
 from pullback.relay.attrs import Attrs
 from pullback.relay.op import registry
-from pullback.runtime.dtype import NUMPY_DTYPES
+from pullback.relay.text import reference_metadata
+from pullback.relay.text.arrays import from_bytes, to_bytes
 from pullback.runtime.tensor import Tensor, tensor
 
 FORMAT, FORMAT_VERSION = "pullback.relay", 1
@@ -118,6 +119,7 @@ _NAMES = {kind.__name__ if kind.__module__ != "pullback.tir.expr" else f"tir.{ki
 _NAME_OF = {kind: name for name, kind in _NAMES.items()}
 
 
+@deep
 def save_json(node: Any) -> str:
     """A module, expression, type or pattern of relay as JSON; spans and inferred types are kept.
 
@@ -128,12 +130,13 @@ def save_json(node: Any) -> str:
     return json.dumps({"format": FORMAT, "version": FORMAT_VERSION, "nodes": writer.nodes, "root": root})
 
 
+@deep
 def load_json(text: str) -> Any:
     """What :func:`save_json` wrote, structurally equal.
 
     Raises ScriptError for text that it did not write; operators that this process does not know are named.
     """
-    held = _read(text)
+    held = _checked(_object(text))
     if held.get("format") != FORMAT:
         raise ScriptError(f"this is no program of relay: its format is {held.get('format')!r:.40}", hint=_HINT)
     return _Reader(held).value(held.get("root"), "root")
@@ -150,9 +153,11 @@ def metadata_text(table: Mapping[str, list[Any]], attrs: Mapping[str, Any]) -> s
 
 
 def metadata(text: str) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """Objects by kind and module attributes of what :func:`metadata_text` wrote."""
-    held = _read(text)
-    reader = _Reader(held)
+    """Objects by kind and module attributes of what :func:`metadata_text` wrote, or the reference."""
+    held = _object(text)
+    if "root" in held and "format" not in held:
+        return reference_metadata.table(held), {}
+    reader = _Reader(_checked(held))
     table = held.get("meta", {})
     if not isinstance(table, dict) or not all(isinstance(v, list) for v in table.values()):
         raise ScriptError("the metadata's `meta` must be lists by kind", hint="astext writes this section")
@@ -245,19 +250,24 @@ def _field(name: str) -> str:
 
 
 def _tensor_text(value: Tensor) -> dict[str, Any]:
-    array = value.numpy()
-    data = array.byteswap() if sys.byteorder == "big" else array
-    return {"dtype": value.dtype, "shape": list(value.shape), "data": base64.b64encode(data.tobytes()).decode()}
+    data = base64.b64encode(to_bytes(value)).decode()
+    return {"dtype": value.dtype, "shape": list(value.shape), "data": data}
 
 
-def _read(text: Any) -> dict[str, Any]:
+def _object(text: Any) -> dict[str, Any]:
     if not isinstance(text, str):
         raise ScriptError(f"the JSON of a program is a string, got {type(text).__name__}", hint=_HINT)
     try:
         held = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ScriptError(f"this is no JSON: {error}", hint=_HINT) from None
-    if not isinstance(held, dict) or not isinstance(held.get("nodes"), list):
+    if not isinstance(held, dict):
+        raise ScriptError("the JSON of a program is an object with a list of nodes", hint=_HINT)
+    return held
+
+
+def _checked(held: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(held.get("nodes"), list):
         raise ScriptError("the JSON of a program is an object with a list of nodes", hint=_HINT)
     if held.get("version") != FORMAT_VERSION:
         message = f"this is version {held.get('version')!r:.40} of the format, not {FORMAT_VERSION}"
@@ -361,19 +371,10 @@ class _Reader:
 
 
 def _tensor(held: dict[str, Any]) -> Tensor:
-    dtype, shape, data = held["dtype"], held["shape"], held["data"]
-    kind = NUMPY_DTYPES.get(dtype) if isinstance(dtype, str) else None
-    if kind is None:
-        raise ScriptError(f"there is no dtype {dtype!r:.40}", hint=f"they are {', '.join(NUMPY_DTYPES)}")
-    if not isinstance(shape, list) or not all(type(s) is int and s >= 0 for s in shape) or not isinstance(data, str):
-        raise ScriptError("a tensor has a list of sizes, and its bytes in base64")
+    if not isinstance(held["data"], str):
+        raise ScriptError("a tensor has its bytes in base64")
     try:
-        raw = base64.b64decode(data, validate=True)
+        data = base64.b64decode(held["data"], validate=True)
     except (binascii.Error, ValueError) as error:
         raise ScriptError(f"the bytes of a tensor are no base64: {error}") from None
-    if len(raw) != math.prod(shape) * kind.itemsize:
-        raise ScriptError(f"a tensor of shape {tuple(shape)} and dtype {dtype} does not have {len(raw)} bytes")
-    if dtype == "bool" and raw.strip(b"\x00\x01"):
-        raise ScriptError("a tensor of bools has other bytes than 0 and 1")
-    array = np.frombuffer(raw, kind).reshape(shape)
-    return tensor(array.byteswap() if sys.byteorder == "big" else array, copy=True)
+    return from_bytes(held["dtype"], held["shape"], data)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import bisect
+import re
 from typing import NoReturn
 
 from pullback.ir.errors import ScriptError
 from pullback.ir.node import Span
 
+NAMELESS = "from_string"  # what a text is called that is only a string
 MOST_SHOWN = 20  # mistakes that one error shows
 
 
@@ -16,7 +18,7 @@ class Source:
 
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name = text, name
-        self.starts = [0, *(at + 1 for at, character in enumerate(text) if character == "\n")]
+        self.starts = [0, *(line.end() for line in re.finditer("\n", text))]
 
     def span(self, start: int, end: int) -> Span:
         """From ``start`` to ``end``, or to the end of the line."""

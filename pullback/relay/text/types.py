@@ -13,6 +13,7 @@ from pullback import tir
 from pullback.ir.errors import ScriptError, UserError, suggestion
 from pullback.relay.text.cursor import Cursor
 from pullback.relay.text.literals import number
+from pullback.relay.text.reference_metadata import NotRead
 from pullback.relay.text.scope import Scope
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import (
@@ -233,6 +234,11 @@ class Types(Cursor):
             self.fail(f"the meta table has no entry {key!r}{suggestion(key, self.meta)}; it has: {known}", token, hint)
         if index >= len(entries):
             self.fail(f"meta[{key}] has {len(entries)} objects, there is none at {index}", token)
+        if isinstance(entries[index], NotRead):
+            hint = (
+                "constants and variables of sizes are read from the reference's metadata; init_meta_table brings others"
+            )
+            self.fail(f"{token.text} is a {entries[index].kind}, which is not read", token, hint)
         if not isinstance(entries[index], kind):
             self.fail(f"{token.text} is no {what.split()[-1]}, it is a {type(entries[index]).__name__}", token)
         return entries[index]

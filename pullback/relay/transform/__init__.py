@@ -8,6 +8,7 @@ from pullback.ir.instrument import PassInstrument, PassTimingInstrument, pass_in
 from pullback.ir.pass_context import PassContext, PassInfo
 from pullback.ir.passes import ModulePass, Pass, PrintIR, Sequential, module_pass, set_pass_of_name
 from pullback.relay.transform.alter_op_layout import AlterOpLayout
+from pullback.relay.transform.annotate_spans import AnnotateSpans
 from pullback.relay.transform.backward_fold_scale_axis import BackwardFoldScaleAxis
 from pullback.relay.transform.batching_ops import BatchingOps
 from pullback.relay.transform.build_config import build_config
@@ -44,23 +45,25 @@ from pullback.relay.transform.simplify_expr import SimplifyExpr
 from pullback.relay.transform.simplify_inference import SimplifyInference
 from pullback.relay.transform.split_args import SplitArgs
 from pullback.relay.transform.standard import standard_passes
-from pullback.relay.transform.to_anf import ToANormalForm
+from pullback.relay.transform.to_anf import ToANormalForm, ToANormalFormExpr
 from pullback.relay.transform.to_basic_block import ToBasicBlockNormalForm
-from pullback.relay.transform.to_cps import to_cps, un_cps
+from pullback.relay.transform.to_cps import ToCPS, UnCPS, to_cps, un_cps
 from pullback.relay.transform.to_gnf import ToGraphNormalForm
 from pullback.relay.transform.to_mixed_precision import ToMixedPrecision
 
 __all__ = [
-    "AlterOpLayout", "ApplyPassToFunction", "BackwardFoldScaleAxis", "BatchingOps", "CanonicalizeCast",
-    "CanonicalizeOps", "CombineParallelBatchMatmul", "CombineParallelConv2D", "CombineParallelDense", "ConvertLayout",
-    "DeadCodeElimination", "Defunctionalization", "DefuseOps", "DynamicToStatic", "EliminateCommonSubexpr",
-    "EtaExpand", "FastMath", "FlattenAtrousConv", "FoldConstant", "FoldConstantExpr", "FoldScaleAxis",
-    "ForwardFoldScaleAxis", "FunctionPass", "FuseOps", "InferType", "InferTypeLocal", "Inline", "LambdaLift",
-    "LazyGradientInit", "Legalize", "MergeComposite", "ModulePass", "PartialEvaluate", "Pass", "PassContext",
-    "PassInfo", "PassInstrument", "PassTimingInstrument", "PlanDevices", "PrintIR", "RemoveUnusedFunctions",
-    "Sequential", "SimplifyExpr", "SimplifyInference", "SplitArgs", "ToANormalForm", "ToBasicBlockNormalForm",
-    "ToGraphNormalForm", "ToMixedPrecision", "build_config", "first_order_gradient", "function_pass", "gradient",
-    "module_pass", "pass_instrument", "standard_passes", "to_cps", "un_cps",
+    "AlterOpLayout", "AnnotateSpans", "ApplyPassToFunction", "BackwardFoldScaleAxis", "BatchingOps",
+    "CanonicalizeCast", "CanonicalizeOps", "CombineParallelBatchMatmul", "CombineParallelConv2D",
+    "CombineParallelDense", "ConvertLayout", "DeadCodeElimination", "Defunctionalization", "DefuseOps",
+    "DynamicToStatic", "EliminateCommonSubexpr", "EtaExpand", "FastMath", "FlattenAtrousConv", "FoldConstant",
+    "FoldConstantExpr", "FoldScaleAxis", "ForwardFoldScaleAxis", "FunctionPass", "FuseOps", "InferType",
+    "InferTypeLocal", "Inline", "LambdaLift", "LazyGradientInit", "Legalize", "MergeComposite", "ModulePass",
+    "PartialEvaluate", "Pass", "PassContext", "PassInfo", "PassInstrument", "PassTimingInstrument", "PlanDevices",
+    "PrintIR", "RemoveUnusedFunctions", "Sequential", "SimplifyExpr", "SimplifyInference", "SplitArgs",
+    "ToANormalForm", "ToANormalFormExpr", "ToBasicBlockNormalForm", "ToCPS",
+    "ToGraphNormalForm", "ToMixedPrecision", "UnCPS", "build_config",
+    "first_order_gradient", "function_pass", "gradient", "module_pass", "pass_instrument", "standard_passes", "to_cps",
+    "un_cps",
 ]  # fmt: skip
 
 

@@ -16,36 +16,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.depth import deep
-from pullback.ir.module import IRModule
-from pullback.ir.op import Op
-from pullback.relay.adt import Constructor
 from pullback.relay.duplicate import bound_once
-from pullback.relay.expr import Constant, Expr, Function, GlobalVar, Let, RefCreate, RefWrite, Tuple, Var
-from pullback.relay.transform.infra import FunctionPass, optimizable
-from pullback.relay.transform.purity import Effect, Purity
+from pullback.relay.expr import Expr, Function, Let, RefCreate, RefWrite, Tuple, Var
+from pullback.relay.transform.lets import AT_NO_COST, LetMutator
+from pullback.relay.transform.purity import Effect, EffectPass, Purity
 from pullback.relay.transform.to_anf import is_primitive
-from pullback.relay.visitor import ExprMutator, children
-
-_AT_NO_COST = (Var, GlobalVar, Op, Constructor, Constant, Function)  # values that a function may make at each call
+from pullback.relay.visitor import children
 
 
 @dataclass(frozen=True)
-class DeadCodeElimination(FunctionPass):
+class DeadCodeElimination(EffectPass):
     """``inline_once``: a value without effects that is used once is written where it is used, unless a function would
     compute it at each call. ``ignore_impurity``: values that nobody uses go even where they have effects."""
 
     inline_once: bool = False
     ignore_impurity: bool = False
 
-    def run(self, module: IRModule) -> IRModule:
-        from pullback.relay.infer import infer_module
+    opt_level = 1
 
-        purity = Purity(module)
-        result = module.copy()
-        for name, function in module.items():
-            if optimizable(function):
-                result[name] = eliminate_dead_code(function, purity, self.inline_once, self.ignore_impurity)
-        return infer_module(result)
+    def change(self, function: Function, purity: Purity) -> Function:
+        return eliminate_dead_code(function, purity, self.inline_once, self.ignore_impurity)
 
 
 @deep
@@ -151,7 +141,7 @@ class _Live:
             self._pending.extend((child, place, None) for child in children(write))
 
 
-class _Eliminator(ExprMutator):
+class _Eliminator(LetMutator):
     def __init__(self, live: _Live, purity: Purity, inline_once: bool) -> None:
         super().__init__()
         self.live, self.purity, self.inline_once = live, purity, inline_once
@@ -159,21 +149,14 @@ class _Eliminator(ExprMutator):
     def visit_function(self, function: Function) -> Expr:
         return function if is_primitive(function) else super().visit_function(function)
 
-    def visit_let(self, let: Let) -> Expr:
-        chain: list[tuple[Let, Expr | None]] = []
-        body: Any = let
-        while isinstance(body, Let) and body not in self.memo_map:
-            value = self.visit(body.value) if self.live.needs(body) else None
-            if value is not None and self._goes_inside(body):
-                self.memo_map[body.variable], value = value, None
-            chain.append((body, value))
-            body = body.body
-        result = self.visit(body)
-        for old, kept in reversed(chain):
-            if kept is not None:
-                result = Let(old.variable, kept, result, span=old.span)
-            self.memo_map[old] = result
-        return result
+    def binding(self, let: Let) -> Expr | None:
+        if not self.live.needs(let):
+            return None
+        value = self.visit(let.value)
+        if not self._goes_inside(let):
+            return value
+        self.memo_map[let.variable] = value
+        return None
 
     def _goes_inside(self, let: Let) -> bool:
         variable = let.variable
@@ -181,7 +164,7 @@ class _Eliminator(ExprMutator):
             return False
         if self.purity.of(let.value) is not Effect.NONE:
             return False
-        return variable not in self.live.captured or isinstance(let.value, _AT_NO_COST)
+        return variable not in self.live.captured or isinstance(let.value, AT_NO_COST)
 
     def visit_ref_write(self, write: RefWrite) -> Expr:
         if not self.live.is_unread(write):

@@ -21,14 +21,15 @@ from pullback.ir.depth import deep
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
-from pullback.relay.adt import Clause, Constructor, Match, PatternConstructor, PatternVar, TypeData
+from pullback.relay.adt import Clause, Constructor, Match, Pattern, PatternConstructor, PatternVar, TypeData
 from pullback.relay.analysis import free_vars
 from pullback.relay.expr import Call, Expr, Function, GlobalVar, Let, Var
+from pullback.relay.transform.lets import LetMutator
 from pullback.relay.transform.to_anf import is_primitive
 from pullback.relay.transform.to_basic_block import to_basic_block_normal_form
 from pullback.relay.ty import FuncType, GlobalTypeVar, RefType, TupleType, Type, TypeCall, TypeVar
 from pullback.relay.type_visitor import TypeMutator, TypeVisitor, substitute
-from pullback.relay.visitor import ExprMutator
+from pullback.relay.visitor import PatternMutator
 
 MOST_COPIES = 10_000  # of functions of a module
 
@@ -176,7 +177,7 @@ class _Program:
 _UNIT = Function((), Var("nothing"))
 
 
-class _Converter(ExprMutator):
+class _Converter(LetMutator):
     """Converts what is inside one function. ``types`` are those of its type variables."""
 
     def __init__(self, program: _Program, types: Mapping[TypeVar, Type], values: Mapping[Var, Expr]) -> None:
@@ -197,22 +198,17 @@ class _Converter(ExprMutator):
             raise ArgumentError(f"the types that {var.name} is used with are not known", span=var.span)
         return Var(var.name, self.visit_type(var.checked_type), span=var.span)
 
-    def visit_let(self, let: Let) -> Expr:
-        chain: list[tuple[Let, Expr]] = []
-        body: Any = let
-        while isinstance(body, Let) and body not in self.memo_map:
-            value = body.value
-            if isinstance(value, Function) and value.type_params:
-                self.templates[body.variable] = value
-            else:
-                if isinstance(value, Function) and not is_primitive(value):
-                    self.memo_map[value] = self.closure(value, body.variable, {})
-                chain.append((body, self.visit(value)))
-            body = body.body
-        result = self.visit(body)
-        for old, value in reversed(chain):
-            result = self.memo_map[old] = Let(self.visit(old.variable), value, result, span=old.span)
-        return result
+    def binding(self, let: Let) -> Expr | None:
+        value = let.value
+        if isinstance(value, Function) and value.type_params:
+            self.templates[let.variable] = value
+            return None
+        if isinstance(value, Function) and not is_primitive(value):
+            self.memo_map[value] = self.closure(value, let.variable, {})
+        return self.visit(value)
+
+    def visit_pattern(self, pattern: Pattern) -> Pattern:
+        return _PatternVariables(self).visit(pattern)
 
     def visit_function(self, function: Function) -> Expr:
         return function if is_primitive(function) else self.closure(function, None, {})
@@ -302,6 +298,16 @@ class _Converter(ExprMutator):
         body = Call(callee, closures.params, {}, given, span=function.span)
         closures.clauses.append(Clause(PatternConstructor(constructor), body))
         return Call(constructor, (), span=function.span)
+
+
+class _PatternVariables(PatternMutator):
+    """A pattern with the variables of a converter."""
+
+    def __init__(self, converter: _Converter) -> None:
+        self.converter = converter
+
+    def visit_var(self, var: Var) -> Var:
+        return self.converter.visit(var)
 
 
 def _solve(type_: Type, known: Type, variables: set[TypeVar], found: dict[TypeVar, Type]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.module import IRModule
-from pullback.relay.adt import Constructor
+from pullback.relay.adt import Constructor, Pattern
 from pullback.relay.expr import Call, Expr, Function, GlobalVar, Var
 from pullback.relay.transform.infra import FunctionPass
 from pullback.relay.ty import TypeCall, TypeVar
@@ -21,6 +21,8 @@ from pullback.relay.visitor import ExprMutator
 @dataclass(frozen=True)
 class EtaExpand(FunctionPass):
     """Expands constructors, global functions, or both."""
+
+    opt_level = 1
 
     expand_constructor: bool = False
     expand_global_var: bool = False
@@ -39,6 +41,9 @@ class _Expander(ExprMutator):
             return super().visit_call(call)
         args = self._all(call.args)
         return call if args is call.args else Call(call.op, args, call.attrs, call.type_args, span=call.span)
+
+    def visit_pattern(self, pattern: Pattern) -> Pattern:
+        return pattern  # its constructors are not handed on
 
     def visit_constructor(self, constructor: Constructor) -> Expr:
         if not self.options.expand_constructor:

@@ -21,6 +21,7 @@ import numpy as np
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, const
+from pullback.relay.infer import infer_expr
 from pullback.relay.op.meaning import result_type, value
 from pullback.relay.op.registry import Op
 from pullback.relay.transform.infra import CallRewriter, FunctionPass
@@ -45,8 +46,6 @@ class FoldConstant(FunctionPass):
 
 def FoldConstantExpr(expr: Expr, mod: IRModule | None = None, fold_qnn: bool = False) -> Expr:  # noqa: N802
     """The expression with what depends on constants only computed; ``mod`` has the functions and types it names."""
-    from pullback.relay.infer import infer_expr
-
     folded = _Fold(fold_qnn).visit(infer_expr(expr, mod))
     return infer_expr(folded, mod)
 

@@ -25,6 +25,7 @@ from pullback.relay.op.registry import Op
 from pullback.relay.transform.fusion_groups import Group, groups_of
 from pullback.relay.transform.infra import FunctionPass
 from pullback.relay.transform.parts import is_primitive
+from pullback.relay.ty import TensorType
 from pullback.relay.visitor import ExprMutator, post_order
 
 MAX_DEPTH = register_option("relay.FuseOps.max_depth", int)
@@ -122,7 +123,5 @@ class _Fuse(ExprMutator):
 
 
 def _only_reshapes(ops: Sequence[Any], params: Sequence[Var]) -> bool:
-    from pullback.relay.ty import TensorType
-
     named = all(isinstance(op, Op) and op.name in _RESHAPES for op in ops)
     return named and all(isinstance(p.type_annotation, TensorType) for p in params)

@@ -125,7 +125,8 @@ class _Graph:
                 self._use(child, None, OpPattern.OPAQUE)
 
     def _call(self, call: Call, node: Node) -> None:
-        node.pattern = call.op.pattern if isinstance(call.op, Op) else OpPattern.OPAQUE
+        lowered = isinstance(call.op, Op) and call.op.lower is not None  # operators of values depend on all elements
+        node.pattern = call.op.pattern if lowered else OpPattern.OPAQUE
         self._use(call.op, None, OpPattern.OPAQUE)
         result = call.checked_type
         for arg in call.args:

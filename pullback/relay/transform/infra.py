@@ -20,6 +20,8 @@ from pullback.ir.module import IRModule
 from pullback.ir.pass_context import PassContext
 from pullback.ir.passes import Pass, pass_of_class, required_names
 from pullback.relay.expr import Call, Expr, Function
+from pullback.relay.infer import infer_module
+from pullback.relay.transform.infer_type import InferType
 from pullback.relay.visitor import ExprMutator
 
 
@@ -44,15 +46,13 @@ class FunctionPass(Pass):
         raise NotImplementedError(f"{self.name} does not override function")
 
     def run(self, module: IRModule) -> IRModule:
-        from pullback.relay.infer import infer_module
-
         if self.typed:
             module = infer_module(module)
         result = module.copy()
         for name, function in module.items():
             if optimizable(function):
                 result[name] = self.function(function, module)
-        return infer_module(result)
+        return InferType()(result)
 
 
 @dataclass(frozen=True)

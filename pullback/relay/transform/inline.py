@@ -13,23 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.module import IRModule
-from pullback.ir.op import Op
 from pullback.ir.passes import Pass
-from pullback.relay.adt import Constructor
 from pullback.relay.analysis.call_graph import CallGraph
 from pullback.relay.duplicate import duplicate
-from pullback.relay.expr import Call, Constant, Expr, Function, GlobalVar, Let, Var
+from pullback.relay.expr import Call, Expr, Function, GlobalVar, Let, Var
+from pullback.relay.transform.lets import ATOMS
 from pullback.relay.transform.purity import Effect, Purity
 from pullback.relay.transform.scopes import Scopes
 from pullback.relay.ty import IncompleteType
 from pullback.relay.visitor import ExprMutator
 
-_ATOMS = (Var, GlobalVar, Constant, Op, Constructor)
-
 
 @dataclass(frozen=True)
 class Inline(Pass):
     """Inlines the marked functions of a module. Types are inferred in the result."""
+
+    opt_level = 1
 
     def run(self, module: IRModule) -> IRModule:
         from pullback.relay.infer import infer_module
@@ -72,7 +71,7 @@ class _Inliner(ExprMutator):
         values: dict[Var, Expr] = {}
         for param, arg in zip(function.params, args, strict=True):
             values[param] = arg
-            if not isinstance(arg, _ATOMS) and not self._may_move(arg, param, scopes):
+            if not isinstance(arg, ATOMS) and not self._may_move(arg, param, scopes):
                 values[param] = Var(param.name, span=param.span)
                 lets.append((values[param], arg))
         types = [*call.type_args, *(IncompleteType() for _ in function.type_params[len(call.type_args) :])]

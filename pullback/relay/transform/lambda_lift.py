@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
@@ -20,9 +19,9 @@ from pullback.relay.analysis import free_type_vars, free_vars
 from pullback.relay.duplicate import duplicate
 from pullback.relay.expr import Call, Expr, Function, GlobalVar, Let, Var
 from pullback.relay.transform.infra import optimizable
+from pullback.relay.transform.lets import LetMutator
 from pullback.relay.transform.to_anf import is_primitive
 from pullback.relay.transform.to_basic_block import to_basic_block_normal_form
-from pullback.relay.visitor import ExprMutator
 
 NAME = "lifted_name"
 
@@ -30,6 +29,8 @@ NAME = "lifted_name"
 @dataclass(frozen=True)
 class LambdaLift(Pass):
     """Lifts the functions inside all functions of a module. Types are inferred before and after."""
+
+    opt_level = 1
 
     def run(self, module: IRModule) -> IRModule:
         from pullback.relay.infer import infer_module
@@ -45,7 +46,7 @@ class LambdaLift(Pass):
         return infer_module(result)
 
 
-class _Lifter(ExprMutator):
+class _Lifter(LetMutator):
     """Lifts what is inside one function into the module."""
 
     def __init__(self, module: IRModule, values: Mapping[Var, Expr]) -> None:
@@ -56,18 +57,10 @@ class _Lifter(ExprMutator):
     def visit_function(self, function: Function) -> Expr:
         return self._lift(function, None)
 
-    def visit_let(self, let: Let) -> Expr:
-        chain: list[tuple[Let, Expr]] = []
-        body: Any = let
-        while isinstance(body, Let) and body not in self.memo_map:
-            if isinstance(body.value, Function):
-                self.memo_map[body.value] = self._lift(body.value, body.variable)
-            chain.append((body, self.visit(body.value)))
-            body = body.body
-        result = self.visit(body)
-        for old, value in reversed(chain):
-            result = self.memo_map[old] = Let(old.variable, value, result, span=old.span)
-        return result
+    def binding(self, let: Let) -> Expr:
+        if isinstance(let.value, Function):
+            self.memo_map[let.value] = self._lift(let.value, let.variable)
+        return self.visit(let.value)
 
     def _lift(self, function: Function, itself: Var | None) -> Expr:
         if is_primitive(function):

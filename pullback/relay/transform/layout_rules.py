@@ -114,6 +114,15 @@ def _bias(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[Tensor
     return Inferred([found, letters(found)[axis]], [found], {**attrs, "axis": axis})
 
 
+def _norm(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[TensorType]) -> Inferred | None:
+    """Norms whose statistics are those of one example: its axis must stay the first one."""
+    found, axis = _moved(attrs["axis"], new, old, types)
+    if axis is None or found is None or (new is not None and (old[0] or "")[:1] != found[:1]):
+        return None
+    channel = letters(found)[axis]
+    return Inferred([found, channel, channel], [found], {**attrs, "axis": axis})
+
+
 def _along(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[TensorType]) -> Inferred | None:
     """Ops along one axis of one tensor."""
     found, axis = _moved(attrs["axis"], new, old, types)
@@ -220,15 +229,26 @@ def _squeeze(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[Ten
 
 
 def _strided_slice(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[TensorType]) -> Inferred | None:
+    """Without axes, begin and end are said of all of them, in their new order."""
     layout = old[0] if new is None else new[0]
     if new is None:
         return Inferred([layout], [layout], attrs)
     if not _both_plain(new, old):
         return None
-    count = len(attrs["begin"])
-    axes = attrs["axes"] or tuple(range(count))
-    moved = tuple(new[0].index(old[0][axis % types[0].ndim]) for axis in axes)  # type: ignore[index]
-    return Inferred([layout], [layout], {**attrs, "axes": moved})
+    source: str = old[0]  # type: ignore[assignment]
+    if attrs["axes"]:
+        moved = tuple(new[0].index(source[axis % types[0].ndim]) for axis in attrs["axes"])
+        return Inferred([layout], [layout], {**attrs, "axes": moved})
+    missing = types[0].ndim - len(attrs["begin"])
+    ends = (-1,) * missing if attrs["slice_mode"] == "size" else types[0].shape[types[0].ndim - missing :]
+    steps = (attrs["strides"] or (1,)) * (len(attrs["begin"]) if len(attrs["strides"] or (1,)) == 1 else 1)
+    whole = {
+        "begin": (*attrs["begin"], *(0,) * missing),
+        "end": (*attrs["end"], *ends),
+        "strides": (*steps, *(1,) * missing),
+    }
+    changed = {name: tuple(values[source.index(letter)] for letter in new[0]) for name, values in whole.items()}
+    return Inferred([layout], [layout], {**attrs, **changed})
 
 
 def _layout_transform(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[TensorType]) -> Inferred | None:
@@ -248,6 +268,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"), _reduce),
     **dict.fromkeys(("nn.softmax", "nn.log_softmax"), _along),
     **dict.fromkeys(("nn.bias_add", "nn.prelu"), _bias),
+    **dict.fromkeys(("nn.layer_norm", "nn.instance_norm"), _norm),
     "nn.batch_norm": _batch_norm,
     "nn.dropout": _dropout,
     "nn.pad": _pad,

@@ -20,6 +20,7 @@ from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.relay.dataflow_pattern import DFPattern, partition
 from pullback.relay.expr import Function
+from pullback.relay.infer import infer_expr
 from pullback.relay.transform.infra import FunctionPass
 
 
@@ -40,8 +41,6 @@ class MergeComposite(FunctionPass):
         vars(self)["pattern_table"] = table
 
     def function(self, function: Function, module: IRModule) -> Function:
-        from pullback.relay.infer import infer_expr
-
         for name, pattern, check in self.pattern_table:
             found = partition(pattern, function, {"Composite": name}, check)
             function = infer_expr(found, module)

@@ -60,12 +60,23 @@ from pullback.relay.op.meaning import result_type, value
 from pullback.relay.transform.infra import FunctionPass, optimizable
 from pullback.relay.transform.purity import Effect, Purity
 from pullback.relay.transform.residual import Agenda, Binding, Block, Branches, build_if
-from pullback.relay.transform.static_values import CLOCK, Activation, Cell, Data, Env, Fields, Known, Value, same
+from pullback.relay.transform.static_values import (
+    CLOCK,
+    MOST_STEPS,
+    Activation,
+    Cell,
+    Data,
+    Env,
+    Fields,
+    Known,
+    Value,
+    same,
+)
 from pullback.relay.transform.to_anf import is_primitive, to_anf
 from pullback.relay.ty import TensorType, TupleType, Type
 
 MOST_ELEMENTS = 1024  # of a constant that is computed here
-MOST_CALLS = 100_000  # that are replaced by bodies in one function of the module
+MOST_CALLS = 30_000  # that are replaced by bodies in one function of the module
 MOST_NESTED = 3  # functions that are left, of the same code, one inside the other
 _RANDOM = {"nn.dropout"}
 
@@ -73,6 +84,8 @@ _RANDOM = {"nn.dropout"}
 @dataclass(frozen=True)
 class PartialEvaluate(FunctionPass):
     """The functions of a module, with all computed that is known."""
+
+    opt_level = 1
 
     def run(self, module: IRModule) -> IRModule:
         from pullback.relay.infer import infer_module
@@ -121,7 +134,7 @@ class _Evaluator:
         self.active: dict[Function, Activation] = {}
         self.branches = 0  # that only running decides, and bodies of functions that are left
         self.leaving: list[Function] = []  # functions whose code is being made, one inside the other
-        self.calls = 0
+        self.calls = self.steps = 0
 
     def whole(self, expr: Any) -> Any:
         """A function of the module, or an expression."""
@@ -309,9 +322,10 @@ class _Evaluator:
         function, around = known.function, self.active.get(known.function)
         begin = Activation.first if around is None else around.next
         begun = begin(known.time, args, self.branches)
-        if begun is None or self.calls >= MOST_CALLS:
+        if begun is None or self.calls >= MOST_CALLS or self.steps >= MOST_STEPS:
             return None
         self.calls += 1
+        self.steps += begun.steps > 0
         inner = Env(known.env)
         inner.values.update(zip(function.params, args, strict=True))
         given = env.all_types(expr.type_args)
@@ -394,22 +408,17 @@ class _Evaluator:
                 stores.append(self.store)
         branches = Branches(self.block, span, name, blocks, make)
         joined = self._join(branches, results, name)
-        self.agenda.drain()
         self.store = {}
         for cell in before:
             contents = [store.get(cell) for store in stores]
-            if any(c is None for c in contents):
-                continue
-            if all(same(contents[0], c) for c in contents):
-                self.store[cell] = contents[0]
-            elif not cell.escaped:
+            if None not in contents:
                 self.store[cell] = self._join(branches, contents, name)
         return joined
 
     def _join(self, branches: Branches, values: Sequence[Value], name: str) -> Value:
         """The value that is one of these, by the branch that is taken."""
         first = values[0]
-        if all(same(first, v) for v in values):
+        if _are_one(values):
             return first
         if isinstance(first.static, Fields):
             size = len(first.static.values)
@@ -548,6 +557,14 @@ _CASES: dict[type, Any] = {
     Op: _Evaluator._callee,
     Constructor: _Evaluator._callee,
 }
+
+
+def _are_one(values: Sequence[Value]) -> bool:
+    """Whether all sides of a branch give one value, which was there before it."""
+    first = values[0]
+    if len(values) == 1:  # made inside, for all that is known
+        return isinstance(first.code, (Constant, GlobalVar))
+    return all(same(first, v) for v in values)
 
 
 def _constants(values: Sequence[Value]) -> list[Any] | None:

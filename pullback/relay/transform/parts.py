@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.relay.attrs import Attrs
 from pullback.relay.expr import Call, Constant, Expr, Function, call_op, const
 from pullback.relay.op.registry import Op
 from pullback.relay.ty import TensorType
@@ -34,8 +35,6 @@ def tensor_type(expr: Expr) -> TensorType | None:
 
 def same_call(call: Call, args: Sequence[Any], **attrs: Any) -> Call:
     """The call with other arguments, and with some attributes replaced."""
-    from pullback.relay.attrs import Attrs
-
     kept = Attrs({**call.attrs, **attrs}) if attrs else call.attrs
     return Call(call.op, tuple(args), kept, call.type_args, span=call.span)
 

@@ -15,6 +15,7 @@ from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.relay.adt import Constructor, Match
 from pullback.relay.expr import Call, Function, GlobalVar, If, Let, RefCreate, RefRead, RefWrite, Tuple, Var
+from pullback.relay.transform.infra import FunctionPass, optimizable
 from pullback.relay.visitor import children
 
 
@@ -38,6 +39,8 @@ class Purity:
     def __init__(self, module: IRModule | None = None) -> None:
         self.calls: dict[Any, Effect] = {}  # of calling a variable or a global function
         self.effects: dict[Any, Effect] = {}  # of computing a node
+        self._begun: set[Var] = set()  # functions that may be calling themselves
+        self._relied_on: set[Var] = set()  # those of them that something calls
         if module is not None:
             self._of_module(module)
 
@@ -78,21 +81,30 @@ class Purity:
     def _analyse(self, root: Any) -> set[str]:
         """Effects of all nodes; the names of the global functions among them."""
         used: set[str] = set()
-        changed = True
-        while changed:  # a function that calls itself is pure if it is so under that assumption
-            changed = False
+        again = True
+        while again:  # a function that calls itself is pure if it is so under that assumption
+            again = False
             for node in _in_order(root):
                 if isinstance(node, _Begins):
                     self.calls.setdefault(node.let.variable, Effect.NONE)
+                    self._begun.add(node.let.variable)
                 elif isinstance(node, _Bound):
-                    variable, found = node.let.variable, self._call_of(node.let.value)
-                    changed |= found > self.calls.get(variable, found)
-                    self.calls[variable] = max(found, self.calls.get(variable, found))
+                    again |= self._bound(node.let)
                 else:
                     self.effects[node] = self._effect(node)
                     if isinstance(node, GlobalVar):
                         used.add(node.name)
         return used
+
+    def _bound(self, let: Let) -> bool:
+        """Note what calling the value of a ``Let`` does; whether something relied on less."""
+        variable, found = let.variable, self._call_of(let.value)
+        before = self.calls.get(variable, found)
+        self.calls[variable] = max(found, before)
+        wrong = variable in self._relied_on and found > before
+        self._begun.discard(variable)
+        self._relied_on.discard(variable)
+        return wrong
 
     def _effect(self, node: Any) -> Effect:
         if isinstance(node, Function):
@@ -114,6 +126,8 @@ class Purity:
         if isinstance(function, GlobalVar):
             return self.calls.get(function.name, Effect.WRITES)
         if isinstance(function, Var):
+            if function in self._begun:
+                self._relied_on.add(function)
             return self.calls.get(function, Effect.WRITES)
         if isinstance(function, Function):
             return self.effects.get(function.body, Effect.NONE)
@@ -122,6 +136,24 @@ class Purity:
         if isinstance(function, Match):
             return max((self._call_of(c.rhs) for c in function.clauses), default=Effect.NONE)
         return Effect.NONE if isinstance(function, Tuple) else Effect.WRITES
+
+
+@dataclass(frozen=True)
+class EffectPass(FunctionPass):
+    """A pass over functions that knows what expressions do: override :meth:`change`."""
+
+    def change(self, function: Function, purity: Purity) -> Function:
+        raise NotImplementedError(f"{self.name} does not override change")
+
+    def run(self, module: IRModule) -> IRModule:
+        from pullback.relay.infer import infer_module
+
+        purity = Purity(module)
+        result = module.copy()
+        for name, function in module.items():
+            if optimizable(function):
+                result[name] = self.change(function, purity)
+        return infer_module(result)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ class RemoveUnusedFunctions(Pass):
     Raises NameNotFound where the module has none of such a name.
     """
 
+    opt_level = 1
+
     entry_functions: Sequence[str] | None = None
 
     def run(self, module: IRModule) -> IRModule:

@@ -26,6 +26,7 @@ from pullback.ir.module import IRModule
 from pullback.relay.expr import Call, Constant, Expr, Function, call_op, set_checked_type
 from pullback.relay.op.registry import Op, OpPattern
 from pullback.relay.transform.infra import CallRewriter, FunctionPass
+from pullback.relay.transform.layouts import parts
 from pullback.relay.transform.parts import is_call, same_call, scalar, tensor_type
 from pullback.relay.ty import TensorType
 from pullback.runtime.dtype import numpy_dtype
@@ -82,9 +83,7 @@ def _likes(call: Call, result: TensorType, types: Sequence[Any]) -> Expr | None:
     if is_call(call, "full_like"):
         return call_op("full", call.args[1], shape=shape, dtype=dtype)
     if is_call(call, "reshape_like"):
-        a = call.attrs
-        whole = not a.lhs_begin and not a.rhs_begin and a.lhs_end is None and a.rhs_end is None
-        return call_op("reshape", call.args[0], newshape=shape) if whole else None
+        return call_op("reshape", call.args[0], newshape=shape)
     if is_call(call, "collapse_sum_like"):
         return call_op("collapse_sum_to", call.args[0], shape)
     if is_call(call, "broadcast_to_like"):
@@ -121,17 +120,35 @@ def _transposes(call: Call, result: TensorType, types: Sequence[Any]) -> Expr | 
     if axes is not None and first is not None:
         both = [first[axis] for axis in axes]
         return inner.args[0] if both == list(range(result.ndim)) else call_op("transpose", inner.args[0], axes=both)
-    if is_call(call, "layout_transform") and is_call(inner, "layout_transform"):
-        source, target = inner.attrs.src_layout, call.attrs.dst_layout
-        return inner.args[0] if source == target else call_op("layout_transform", inner.args[0], source, target)
-    return None
+    if is_call(call, inner.op.name) and inner.attrs.dst_layout != call.attrs.src_layout:
+        return None  # one layout is read as another
+    source, target = _layouts(inner, call)
+    return inner.args[0] if source == target else call_op("layout_transform", inner.args[0], source, target)
+
+
+def _layouts(first: Call, second: Call) -> tuple[str, str]:
+    """The layouts before and after two calls of which one at least cuts axes into blocks, or puts these together."""
+    if is_call(first, "layout_transform") and is_call(second, "layout_transform"):
+        return first.attrs.src_layout, second.attrs.dst_layout
+    if is_call(first, "layout_transform"):
+        after = parts(first.attrs.dst_layout)
+        return first.attrs.src_layout, "".join(after[axis] for axis in _permutation(second, len(after)))
+    between = parts(second.attrs.src_layout)
+    before = [""] * len(between)
+    for part, axis in zip(between, _permutation(first, len(between)), strict=True):
+        before[axis] = part
+    return "".join(before), second.attrs.dst_layout
+
+
+def _permutation(call: Call, ndim: int) -> list[int]:
+    axes = call.attrs.axes
+    return list(range(ndim))[::-1] if not axes else [axis % ndim for axis in axes]
 
 
 def _axes(call: Call, ndim: int) -> list[int] | None:
     """The axes of the argument in the order of the result; None where axes are cut into blocks."""
     if is_call(call, "transpose"):
-        axes = call.attrs.axes
-        return list(range(ndim))[::-1] if not axes else [axis % ndim for axis in axes]
+        return _permutation(call, ndim)
     source, target = call.attrs.src_layout, call.attrs.dst_layout
     if sorted(source) != sorted(target) or not source.isalpha() or len(source) != ndim:
         return None

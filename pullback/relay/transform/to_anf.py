@@ -18,14 +18,12 @@ from typing import Any
 
 from pullback.ir.depth import deep
 from pullback.ir.module import IRModule
-from pullback.ir.op import Op
-from pullback.relay.adt import Clause, Constructor, Match
+from pullback.relay.adt import Clause, Match
 from pullback.relay.duplicate import bound_once
 from pullback.relay.expr import (
     Call,
     Expr,
     Function,
-    GlobalVar,
     If,
     Let,
     RefCreate,
@@ -36,14 +34,15 @@ from pullback.relay.expr import (
     Var,
 )
 from pullback.relay.transform.infra import FunctionPass
+from pullback.relay.transform.lets import NAMES
 from pullback.relay.transform.scopes import Scope, Scopes
-
-_NAMES = (Var, GlobalVar, Op, Constructor)  # what has a name already
 
 
 @dataclass(frozen=True)
 class ToANormalForm(FunctionPass):
     """The functions of a module in A-normal form."""
+
+    opt_level = 1
 
     def function(self, function: Function, module: IRModule) -> Function:
         return to_anf(function)
@@ -56,6 +55,9 @@ def to_anf(expr: Any) -> Any:
     if isinstance(expr, Function):
         return expr if is_primitive(expr) else expr.replace(body=_Naming(expr.body).whole(expr.body))
     return _Naming(expr).whole(expr)
+
+
+ToANormalFormExpr = to_anf
 
 
 def is_primitive(function: Function) -> bool:
@@ -81,7 +83,7 @@ class _Naming:
             expr = expr.body
         if expr in self.names:
             found = self._rename(self.names[expr], variable, scope)
-        elif isinstance(expr, _NAMES):
+        elif isinstance(expr, NAMES):
             found = self._rename(expr, variable, scope)
         else:
             found = self.names[expr] = self._bind(expr, variable)

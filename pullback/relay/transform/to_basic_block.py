@@ -18,21 +18,21 @@ from typing import Any
 
 from pullback.ir.depth import deep
 from pullback.ir.module import IRModule
-from pullback.ir.op import Op
-from pullback.relay.adt import Clause, Constructor, Match
+from pullback.relay.adt import Clause, Match
 from pullback.relay.duplicate import bound_once
-from pullback.relay.expr import Constant, Expr, Function, GlobalVar, If, Let, Var
+from pullback.relay.expr import Expr, Function, If, Let, Var
 from pullback.relay.transform.infra import FunctionPass
+from pullback.relay.transform.lets import ATOMS
 from pullback.relay.transform.scopes import Scope, Scopes
 from pullback.relay.transform.to_anf import is_primitive
 from pullback.relay.visitor import ExprMutator
-
-_LEAVES = (Var, GlobalVar, Op, Constructor, Constant)
 
 
 @dataclass(frozen=True)
 class ToBasicBlockNormalForm(FunctionPass):
     """The functions of a module in basic block normal form."""
+
+    opt_level = 1
 
     def function(self, function: Function, module: IRModule) -> Function:
         return to_basic_block_normal_form(function)
@@ -61,7 +61,7 @@ class _Lifter(ExprMutator):
     def visit(self, expr: Any) -> Any:
         known = expr in self.memo_map
         result = super().visit(expr)
-        if known or expr not in self.scopes.crossing or isinstance(expr, _LEAVES) or isinstance(result, Var):
+        if known or expr not in self.scopes.crossing or isinstance(expr, ATOMS) or isinstance(result, Var):
             return result
         bound = self.scopes.of[expr].bindings.push(result)
         self.memo_map[expr] = bound

@@ -15,33 +15,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.depth import deep
-from pullback.ir.module import IRModule
-from pullback.ir.op import Op
-from pullback.relay.adt import Constructor
 from pullback.relay.duplicate import bound_once
-from pullback.relay.expr import Constant, Expr, Function, GlobalVar, Let, Var
-from pullback.relay.transform.infra import FunctionPass, optimizable
-from pullback.relay.transform.purity import Effect, Purity
+from pullback.relay.expr import Expr, Function, Let
+from pullback.relay.transform.lets import AT_NO_COST, LetMutator
+from pullback.relay.transform.purity import Effect, EffectPass, Purity
 from pullback.relay.transform.scopes import Scopes
 from pullback.relay.transform.to_anf import is_primitive
-from pullback.relay.visitor import ExprMutator
-
-_AT_NO_COST = (Var, GlobalVar, Op, Constructor, Constant, Function)  # values that may be written anywhere
 
 
 @dataclass(frozen=True)
-class ToGraphNormalForm(FunctionPass):
+class ToGraphNormalForm(EffectPass):
     """The functions of a module in graph normal form."""
 
-    def run(self, module: IRModule) -> IRModule:
-        from pullback.relay.infer import infer_module
+    opt_level = 1
 
-        purity = Purity(module)
-        result = module.copy()
-        for name, function in module.items():
-            if optimizable(function):
-                result[name] = to_graph_normal_form(function, purity)
-        return infer_module(result)
+    def change(self, function: Function, purity: Purity) -> Function:
+        return to_graph_normal_form(function, purity)
 
 
 @deep
@@ -52,7 +41,7 @@ def to_graph_normal_form(expr: Any, purity: Purity | None = None) -> Any:
     return _Inliner(expr, purity or Purity()).visit(expr)
 
 
-class _Inliner(ExprMutator):
+class _Inliner(LetMutator):
     def __init__(self, root: Any, purity: Purity) -> None:
         super().__init__()
         self.purity = purity
@@ -62,27 +51,17 @@ class _Inliner(ExprMutator):
     def visit_function(self, function: Function) -> Expr:
         return function if is_primitive(function) else super().visit_function(function)
 
-    def visit_let(self, let: Let) -> Expr:
-        chain: list[tuple[Let, Expr | None]] = []
-        body: Any = let
-        while isinstance(body, Let) and body not in self.memo_map:
-            value = self.visit(body.value)
-            moves = self._may_move(body)
-            if moves:
-                self.memo_map[body.variable] = value
-            chain.append((body, None if moves else value))
-            body = body.body
-        result = self.visit(body)
-        for old, kept in reversed(chain):
-            if kept is not None:
-                result = Let(old.variable, kept, result, span=old.span)
-            self.memo_map[old] = result
-        return result
+    def binding(self, let: Let) -> Expr | None:
+        value = self.visit(let.value)
+        if not self._may_move(let):
+            return value
+        self.memo_map[let.variable] = value
+        return None
 
     def _may_move(self, let: Let) -> bool:
         if self.purity.of(let.value) is not Effect.NONE or _calls_itself(let):
             return False
-        if isinstance(let.value, _AT_NO_COST):
+        if isinstance(let.value, AT_NO_COST):
             return True
         return not self.scopes.in_function_inside(let.variable, self.scopes.of[let])
 

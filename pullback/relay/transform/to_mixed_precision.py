@@ -18,13 +18,30 @@ from typing import Any
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.pass_context import PassContext, register_option
-from pullback.relay.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var, call_op
+from pullback.relay.adt import Clause, Match
+from pullback.relay.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+    call_op,
+)
 from pullback.relay.op.meaning import result_type
 from pullback.relay.op.registry import Op
 from pullback.relay.transform.infra import FunctionPass
 from pullback.relay.transform.parts import same_call
 from pullback.relay.ty import TensorType, TupleType, Type
-from pullback.relay.visitor import ExprMutator
+from pullback.relay.type_visitor import same_or
+from pullback.relay.visitor import ExprMutator, children, post_order
 
 ALWAYS, FOLLOW, NEVER = 0, 1, 2
 KEEP_RESULT = register_option("relay.ToMixedPrecision.keep_orig_output_dtype", bool)
@@ -56,6 +73,8 @@ _NEVER = {
     *(f"nn.{kind}_avg_pool{d}d" for kind in ("global", "adaptive") for d in (1, 2, 3)),
 }  # fmt: skip
 
+_KEPT = (Function, If, Match, RefCreate, RefRead, RefWrite)  # what has the type that it had
+
 
 @dataclass(frozen=True)
 class ToMixedPrecision(FunctionPass):
@@ -79,7 +98,10 @@ class ToMixedPrecision(FunctionPass):
             raise ArgumentError(f"missing_op_mode must be 0, 1 or 2, got {self.missing_op_mode!r}")
 
     def function(self, function: Function, module: IRModule) -> Function:
-        return _Mixed(self.mixed_precision_type, self.missing_op_mode).program(function)
+        called = {node.name for f in module.functions.values() for node in post_order(f) if isinstance(node, GlobalVar)}
+        kept = any(f is function and name in called for name, f in module.items())
+        kept = kept or PassContext.current().option(KEEP_RESULT, False)
+        return _Mixed(self.mixed_precision_type, self.missing_op_mode).program(function, kept)
 
 
 class _Mixed(ExprMutator):
@@ -92,12 +114,14 @@ class _Mixed(ExprMutator):
         self.casts: dict[Any, Expr] = {}
         self.warned: set[str] = set()
 
-    def program(self, function: Function) -> Function:
-        """The function of a module; its result has the old type if the context says so."""
-        body = self.visit(function.body)
-        if PassContext.current().option(KEEP_RESULT, False):
-            body = self.as_before(body, function.body.checked_type)
+    def program(self, function: Function, kept: bool) -> Function:
+        """The function of a module; its result has the old type if that is to be kept."""
+        body = self.before(function.body) if kept else self.visit(function.body)
         return function if body is function.body else function.replace(body=body, ret_type=None)
+
+    def before(self, expr: Expr) -> Expr:
+        """The rewritten expression with the type that it had."""
+        return self.as_before(self.visit(expr), expr.checked_type)
 
     def as_before(self, expr: Expr, wanted: Type) -> Expr:
         found = self.type_of(expr)
@@ -147,10 +171,39 @@ class _Mixed(ExprMutator):
         same = all(a is b for a, b in zip(fields, items, strict=True))
         return expr if same else Tuple(fields, span=expr.span)
 
+    # What functions take and return, branches give, and cells and data types hold, keeps its type.
+
+    def visit(self, expr: Any) -> Any:
+        new = super().visit(expr)
+        if new is not expr and isinstance(new, _KEPT):
+            self.types.setdefault(new, expr.checked_type)
+        return new
+
     def visit_function(self, function: Function) -> Expr:
-        new = super().visit_function(function)
-        assert isinstance(new, Function)
-        return function if new is function else new.replace(ret_type=None)
+        body = self.before(function.body)
+        return function if body is function.body else function.replace(body=body)
+
+    def visit_if(self, if_: If) -> Expr:
+        parts = (self.visit(if_.cond), self.before(if_.true_branch), self.before(if_.false_branch))
+        return if_ if same_or(children(if_), parts) is not parts else If(*parts, span=if_.span)
+
+    def visit_ref_create(self, create: RefCreate) -> Expr:
+        value = self.before(create.value)
+        return create if value is create.value else RefCreate(value, span=create.span)
+
+    def visit_ref_write(self, write: RefWrite) -> Expr:
+        ref, value = self.visit(write.ref), self.before(write.value)
+        return write if ref is write.ref and value is write.value else RefWrite(ref, value, span=write.span)
+
+    def visit_clause(self, clause: Clause) -> Clause:
+        rhs = self.before(clause.rhs)
+        return clause if rhs is clause.rhs else Clause(clause.lhs, rhs, span=clause.span)
+
+    def visit_match(self, match: Match) -> Expr:
+        data = self.before(match.data)
+        clauses = same_or(match.clauses, tuple(self.visit_clause(c) for c in match.clauses))
+        same = data is match.data and clauses is match.clauses
+        return match if same else Match(data, clauses, match.complete, span=match.span)
 
     def visit_let(self, let: Let) -> Expr:
         value = self.visit(let.value)
@@ -164,7 +217,11 @@ class _Mixed(ExprMutator):
 
     def visit_call(self, call: Call) -> Expr:
         if not isinstance(call.op, Op):
-            return super().visit_call(call)
+            op, args = self.visit(call.op), tuple(self.before(arg) for arg in call.args)
+            same = op is call.op and all(a is b for a, b in zip(args, call.args, strict=True))
+            new = call if same else Call(op, args, call.attrs, call.type_args, span=call.span)
+            self.types[new] = call.checked_type
+            return new
         args = [self.visit(arg) for arg in call.args]
         kind, summed, result = self.kind(call)
         if kind != NEVER and not all(self.may_be_half(arg, kind == FOLLOW) for arg in args):

@@ -1,5 +1,4 @@
-"""An executor's function lacks an argument."""
-
+# An executor's function lacks an argument.
 import numpy as np
 
 from pullback import relay

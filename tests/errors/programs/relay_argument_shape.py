@@ -1,5 +1,4 @@
-"""An executor's function gets an array of another shape."""
-
+# An executor's function gets an array of another shape.
 import numpy as np
 
 from pullback import relay

@@ -1,5 +1,4 @@
-"""An executor's function gets an argument that it lacks."""
-
+# An executor's function gets an argument that it lacks.
 import numpy as np
 
 from pullback import relay

@@ -1,5 +1,4 @@
-"""A function is called with too many arguments."""
-
+# A function is called with too many arguments.
 from pullback import IRModule, relay
 
 

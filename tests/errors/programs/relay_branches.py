@@ -1,5 +1,4 @@
-"""The branches of an If have different types."""
-
+# The branches of an If have different types.
 from pullback import IRModule, relay
 
 

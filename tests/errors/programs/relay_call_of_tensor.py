@@ -1,5 +1,4 @@
-"""A tensor is called."""
-
+# A tensor is called.
 from pullback import IRModule, relay
 
 

@@ -1,5 +1,4 @@
-"""The condition of an If is no scalar."""
-
+# The condition of an If is no scalar.
 from pullback import IRModule, relay
 
 

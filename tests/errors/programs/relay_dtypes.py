@@ -1,5 +1,4 @@
-"""Two arguments have different dtypes."""
-
+# Two arguments have different dtypes.
 from pullback import IRModule, relay
 
 

@@ -1,5 +1,4 @@
-"""A field that a tuple lacks."""
-
+# A field that a tuple lacks.
 from pullback import IRModule, relay
 
 

@@ -1,5 +1,4 @@
-"""A first-order gradient of a function with a let."""
-
+# A first-order gradient of a function with a let.
 from pullback import relay
 
 

@@ -1,5 +1,4 @@
-"""A mode of gradients that there is not."""
-
+# A mode of gradients that there is not.
 from pullback import relay
 
 

@@ -1,5 +1,4 @@
-"""A list as long as a value says is no graph."""
-
+# A list as long as a value says is no graph.
 import numpy as np
 
 from pullback import relay

@@ -1,5 +1,4 @@
-"""An executor of a kind that there is not."""
-
+# An executor of a kind that there is not.
 from pullback import relay
 
 

@@ -1,5 +1,4 @@
-"""A value that no clause of a match takes."""
-
+# A value that no clause of a match takes.
 import numpy as np
 
 from pullback import relay

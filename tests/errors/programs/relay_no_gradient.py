@@ -1,5 +1,4 @@
-"""Two operators have no gradient: both are listed."""
-
+# Two operators have no gradient: both are listed.
 from pullback import relay
 
 

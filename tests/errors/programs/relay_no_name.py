@@ -1,5 +1,4 @@
-"""A name that relay lacks."""
-
+# A name that relay lacks.
 from pullback import relay
 
 

@@ -1,5 +1,4 @@
-"""An operator that there is not."""
-
+# An operator that there is not.
 from pullback import relay
 
 

@@ -1,5 +1,4 @@
-"""The type of a parameter cannot be found out."""
-
+# The type of a parameter cannot be found out.
 from pullback import IRModule, relay
 
 

@@ -1,5 +1,4 @@
-"""The type of an expression before inference."""
-
+# The type of an expression before inference.
 from pullback import relay
 
 

@@ -1,5 +1,4 @@
-"""A Python number beside an expression."""
-
+# A Python number beside an expression.
 from pullback import relay
 
 

@@ -1,5 +1,4 @@
-"""A pattern with too few fields."""
-
+# A pattern with too few fields.
 from pullback import relay
 
 

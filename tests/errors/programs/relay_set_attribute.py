@@ -1,5 +1,4 @@
-"""An attribute of a call is set."""
-
+# An attribute of a call is set.
 from pullback import relay
 
 

@@ -1,5 +1,4 @@
-"""The shapes of two arguments do not broadcast."""
-
+# The shapes of two arguments do not broadcast.
 from pullback import IRModule, relay
 
 

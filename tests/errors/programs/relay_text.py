@@ -1,5 +1,4 @@
-"""Text that is no program."""
-
+# Text that is no program.
 from pullback import relay
 
 

@@ -1,5 +1,4 @@
-"""Text with a variable that is not bound, and an operator that there is not."""
-
+# Text with a variable that is not bound, and an operator that there is not.
 from pullback import relay
 
 

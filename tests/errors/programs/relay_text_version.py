@@ -1,5 +1,4 @@
-"""Text without its version."""
-
+# Text without its version.
 from pullback import relay
 
 

@@ -1,5 +1,4 @@
-"""Two calls do not fit: both are listed."""
-
+# Two calls do not fit: both are listed.
 from pullback import IRModule, relay
 
 

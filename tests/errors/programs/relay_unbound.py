@@ -1,5 +1,4 @@
-"""A global function reads a variable that nothing binds."""
-
+# A global function reads a variable that nothing binds.
 from pullback import IRModule, relay
 
 

@@ -1,5 +1,4 @@
-"""An operator is called with an attribute that it lacks."""
-
+# An operator is called with an attribute that it lacks.
 from pullback import relay
 
 

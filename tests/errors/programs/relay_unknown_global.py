@@ -1,5 +1,4 @@
-"""A call of a function that the module lacks."""
-
+# A call of a function that the module lacks.
 from pullback import IRModule, relay
 
 
