@@ -91,7 +91,7 @@ class TensorType(Type):
 
 
 def same_size(a: AnyValue, b: AnyValue) -> bool:
-    """Whether two sizes of shapes are equal for all values of their variables."""
+    """Whether two sizes of a shape are equal: expressions for whatever value their variables have."""
     if isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
         if a is b or structural_equal(a, b, map_free_vars=False):
             return True

@@ -13,6 +13,7 @@ from pullback.ir.module import IRModule
 from pullback.relay.expr import Call, Function, GlobalVar, If, Let, RefCreate, RefRead, Tuple, Var, call_op, const, var
 from pullback.relay.op import get, register, register_gradient
 from pullback.relay.op.registry import Op
+from pullback.relay.text import parse
 from pullback.relay.transform import first_order_gradient, gradient
 from pullback.relay.ty import TypeVar
 from tests.relay.differences import run
@@ -46,6 +47,18 @@ def test_all_operators_without_a_gradient_are_named(opaque: list[Op], mode: str)
     assert "test.opaque1" in message and "test.opaque2" in message and "sin" not in message
     assert "has no meaning in the graph IR" in message
     assert "register_gradient(name, lambda orig, grad: [an adjoint per argument])" in message
+
+
+@pytest.mark.parametrize("mode", ["higher_order", "first_order"])
+def test_places_are_named(opaque: list[Op], mode: str) -> None:
+    text = """#[version = "0.0.5"]
+    def @main(%x: Tensor[(3), float64]) {
+      test.opaque2(add(%x, test.opaque1(%x)))
+    }
+    """
+    with pytest.raises(DifferentiationError, match=r"test\.opaque1 at net\.rly:3:28") as caught:
+        gradient(parse(text, "net.rly")["main"], mode=mode)
+    assert "test.opaque2 at net.rly:3:7" in str(caught.value)
 
 
 def test_functions_of_the_module_count(opaque: list[Op]) -> None:

@@ -179,6 +179,12 @@ CASES: dict[str, tuple[type, str, Callable[[], Expr]]] = {
         "the type of %p cannot be inferred\nhint: declare it: relay.var(name, type)",
         lambda: Function((p := var("p"),), call_op("tanh", p)),
     ),
+    "result that nothing determines": (
+        TypeInferenceError,
+        "the type of %f() cannot be inferred\n"
+        "hint: declare the types of its variables, or the ret_type of the function that it calls",
+        lambda: Let(f := var("f"), Function((), f()), f()),
+    ),
     "a type that is a part of itself": (
         TypeInferenceError,
         "argument 1 of %h(%h) is fn (_) -> _, expected _: a type cannot be a part of itself: fn (_) -> _",

@@ -8,7 +8,9 @@ have gradients in turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from pullback.ir.errors import DifferentiationError, UserError
@@ -56,12 +58,32 @@ def _require_meaning(orig: Call) -> None:
         raise DifferentiationError(message, span=span_of(orig))
 
 
+_Key = tuple[Any, ...]  # an operator, the types of its arguments and its attributes
+_products: ContextVar[dict[_Key, VJP] | None] = ContextVar("products", default=None)
+
+
+@contextmanager
+def products_remembered() -> Iterator[None]:
+    """While this lasts, calls of one operator, of the same types and attributes, are differentiated once."""
+    token = _products.set({})
+    try:
+        yield
+    finally:
+        _products.reset(token)
+
+
 def _product(orig: Call, types: Sequence[Type]) -> VJP:
     _require_meaning(orig)
+    known, key = _products.get(), (orig.op, *types, *orig.attrs.items())
+    if known is not None and key in known:
+        return known[key]
     try:
-        return vjp(meaning(orig.op, types, orig.attrs), "main")
+        product = vjp(meaning(orig.op, types, orig.attrs), "main")
     except UserError as error:
         raise _refusal(orig, error) from None
+    if known is not None:
+        known[key] = product
+    return product
 
 
 def _refusal(orig: Call, error: UserError) -> DifferentiationError:

@@ -134,5 +134,6 @@ def _not_found(inferencer: Inferencer) -> Iterator[UserError]:
         if known in reported:
             continue
         reported.add(known)
-        hint = "declare it: relay.var(name, type)" if isinstance(node, Var) else "declare the types of its variables"
+        declare = "declare it: relay.var(name, type)" if isinstance(node, Var) else None
+        hint = declare or "declare the types of its variables, or the ret_type of the function that it calls"
         yield TypeInferenceError(f"the type of {expr_text(node)} cannot be inferred", span=node.span, hint=hint)

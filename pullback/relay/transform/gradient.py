@@ -16,6 +16,7 @@ from pullback.relay.analysis.well_formed import well_formed
 from pullback.relay.duplicate import duplicate
 from pullback.relay.expr import Call, Constant, Expr, Function, GlobalVar, Let, Var
 from pullback.relay.gradient.first_order import first_order_gradient as _first_order
+from pullback.relay.gradient.generic import products_remembered
 from pullback.relay.gradient.higher_order import CHECKPOINTED, Reversal, higher_order_gradient
 from pullback.relay.gradient.rules import CHECKPOINT, refuse_what_has_no_gradient
 from pullback.relay.infer import infer_expr, infer_module
@@ -52,7 +53,8 @@ def gradient(expr: Any, mod: IRModule | None = None, mode: str = HIGHER_ORDER) -
         known = (HIGHER_ORDER, FIRST_ORDER)
         raise ArgumentError(f"unknown mode {mode!r}{suggestion(mode, known)}", hint=f"there are {' and '.join(known)}")
     function = _function(expr, mod)
-    return _gradient(function, mod) if mode == HIGHER_ORDER else _first_order_of(function, mod)
+    with products_remembered():
+        return _gradient(function, mod) if mode == HIGHER_ORDER else _first_order_of(function, mod)
 
 
 def first_order_gradient(expr: Any, mod: IRModule | None = None) -> Function:
