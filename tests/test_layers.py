@@ -65,6 +65,7 @@ DYNAMIC = {
     "pullback.relay.testing": "models are loaded on first use",
     "pullback.relax.frontend": "importers are loaded on first use, with their tables",
     "pullback.relax.frontend.torch.exporting": "PyTorch, or an error that says how to install it",
+    "pullback.runtime.vm": "Executable is what relay.vm.compile returns; it is found on first use",
     "pullback.shortcuts": "short names, pullback.training and the like, are those of other packages",
 }
 

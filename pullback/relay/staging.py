@@ -446,7 +446,7 @@ class Stager:
             return bool(condition.data.item())
         if not isinstance(condition, relax.Expr):
             raise NotDataflow(f"the condition of an if is {_kind(condition)}", span=expr.span, hint=HINT)
-        if condition.struct_info.ndim:
+        if getattr(condition.struct_info, "ndim", 0):
             condition = self.builder.emit(ops.reshape(condition, ()))
         return condition
 
@@ -496,8 +496,10 @@ class Stager:
             writes.append({ref: now for ref, now in self._undo(mark).items() if ref.born <= born})
         changed = list(dict.fromkeys([*writes[0], *writes[1]]))
         leaves: tuple[list[Any], list[Any]] = ([], [])
-        shape = _joined(*values, *leaves, expr.span)
-        shapes = [_content(*[w.get(r, r.value) for w in writes], *leaves, expr.span, last) for r in changed]
+        shape = _joined(values[0], values[1], *leaves, expr.span)
+        shapes = [
+            _content(writes[0].get(r, r.value), writes[1].get(r, r.value), *leaves, expr.span, last) for r in changed
+        ]
         single = len(leaves[0]) == 1
         outputs = [v[0] if single else relax.Tuple(tuple(v)) for v in leaves]
         bodies = [relax.SeqExpr(b, output) for b, output in zip(blocks, outputs, strict=True)]

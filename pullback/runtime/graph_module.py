@@ -247,7 +247,7 @@ def measured(
     """The time of a function's calls."""
     if repeat < 1 or number < 1:
         raise ArgumentError(f"repeat and number must be 1 or more, got {repeat} and {number}")
-    results = []
+    results: list[float] = []
     while len(results) < repeat:
         start = time.perf_counter()
         for _ in range(number):

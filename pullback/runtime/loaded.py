@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,9 +64,9 @@ class LoadedFunction:
     def _value(self, number: int) -> Tensor:
         slot = self.inputs[number]
         dtype = NUMPY_DTYPES[slot.dtype]
-        count = int(np.prod(slot.shape, dtype=np.int64))  # type: ignore[arg-type]
+        count = math.prod(s or 0 for s in slot.shape)
         held = ctypes.string_at(self._table.values[number], count * dtype.itemsize)
-        return tensor(np.frombuffer(held, dtype).reshape(slot.shape), copy=True)  # type: ignore[arg-type]
+        return tensor(np.frombuffer(held, dtype).reshape(slot.shape), copy=True)
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         outputs = [empty(s.shape, s.dtype) for s in self.outputs]  # type: ignore[arg-type]

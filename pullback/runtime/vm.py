@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -133,3 +134,10 @@ def _place(function: str, names: Sequence[str], key: Any) -> int:
     if not known:
         raise ArgumentError(f"{function} has no parameter {key!r}", hint=f"its parameters are {', '.join(names)}")
     return names.index(key) if isinstance(key, str) else int(key)
+
+
+def __getattr__(name: str) -> Any:
+    """``Executable``: what ``relay.vm.compile`` returns; relay is loaded when it is asked for."""
+    if name == "Executable":
+        return importlib.import_module("pullback.relay.backend.vm").Executable
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

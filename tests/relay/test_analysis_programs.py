@@ -378,6 +378,7 @@ def test_count_layers() -> None:
     assert analysis.count_layers(Tuple((two, side)), ["tanh"]) == 2
     assert analysis.count_layers(Tuple((two, side)), ["tanh", "add"]) == 3
     assert analysis.count_layers(two, ["exp"]) == 0
+    assert analysis.count_layers(IRModule.from_expr(two), ["tanh"]) == 2
     assert analysis.count_layers(Let(Y, one, call_op("tanh", Y)), ["tanh"]) == 2
 
 
@@ -396,7 +397,7 @@ def test_extract_intermediate_expr() -> None:
     names = [analysis.extract_intermediate_expr(module, i)["main"].body.op.name for i in range(4)]
     assert names == ["tanh", "exp", "multiply", "sigmoid"]
     assert structural_equal(analysis.extract_intermediate_expr(module, 0)["main"], Function((X,), one))
-    with pytest.raises(ArgumentError, match="main has 4 calls, there is none of number 4"):
+    with pytest.raises(ArgumentError, match="main has 4 numbered expressions, there is none of number 4"):
         analysis.extract_intermediate_expr(module, 4)
 
 
@@ -414,6 +415,15 @@ def test_extract_fused_functions() -> None:
 
 def macs(expr: Expr) -> int:
     return analysis.get_total_mac_number(infer_expr(expr))
+
+
+def test_numbers_of_intermediate_expressions_are_those_of_the_text() -> None:
+    pair = Tuple((SHARED, call_op("exp", SHARED)))
+    module = IRModule.from_expr(call_op("negative", TupleGetItem(pair, 1)))
+    kinds = [type(analysis.extract_intermdeiate_expr(module, i)["main"].body).__name__ for i in range(5)]
+    assert kinds == ["Call", "Call", "Tuple", "TupleGetItem", "Call"]
+    lines = [line.strip().partition(" = ")[2] for line in str(module["main"]).splitlines() if " = " in line]
+    assert lines[:2] == ["tanh(%x);", "exp(%0);"] and lines[2] == "(%0, %1);"
 
 
 def test_multiplications() -> None:

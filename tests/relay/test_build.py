@@ -269,6 +269,8 @@ class TestVirtualMachine:
         for result in (machine.run(X), machine.invoke("main", X), machine.invoke("main", x=X), machine["main"](X)):
             np.testing.assert_allclose(result.numpy(), EXPECTED, rtol=1e-6)
 
+        assert isinstance(executable, pullback.runtime.vm.Executable)
+
     def test_inputs_that_are_kept(self):
         machine = pullback.runtime.vm.VirtualMachine(vm.compile(straight()), pullback.cpu())
         machine.set_input("main", X, w=X)

@@ -10,6 +10,7 @@ from pullback import relay
 from pullback.ir import IRModule
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.relax.interpreter import evaluate
+from pullback.relay.evaluate.straight import evaluator
 from pullback.relay.expr import call_op
 from pullback.relay.lower import NotDataflow, lower
 from pullback.relay.ty import Any as AnySize
@@ -22,6 +23,15 @@ from tests.relay.programs import CASES, COUNT, W, X, matrix, references
 @pytest.mark.parametrize("case", [c for c in CASES if c.native], ids=str)
 def test_the_interpreter_of_the_graph_ir_gives_the_same(case):
     result = evaluate(lower(case.make()), "main", [np.asarray(a) for a in case.arguments])
+    expected = case.expected(*[np.asarray(a, "float64") for a in case.arguments])
+    for one, other in zip(flat(result), flat(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.native], ids=str)
+def test_straight_code_takes_a_shorter_way(case):
+    """The evaluator's own interpreter of straight code; with branches and functions it is the graph IR's."""
+    result = evaluator(lower(case.make()))([np.asarray(a) for a in case.arguments])
     expected = case.expected(*[np.asarray(a, "float64") for a in case.arguments])
     for one, other in zip(flat(result), flat(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

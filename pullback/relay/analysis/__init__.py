@@ -4,6 +4,7 @@ from pullback.relay.analysis.call_graph import CallGraph
 from pullback.relay.analysis.counts import (
     all_dtypes,
     count_layers,
+    extract_intermdeiate_expr,
     extract_intermediate_expr,
     get_total_mac_number,
     list_op_freqs,
@@ -44,6 +45,7 @@ __all__ = [
     "count_layers",
     "detect_feature",
     "extract_fused_functions",
+    "extract_intermdeiate_expr",
     "extract_intermediate_expr",
     "free_type_vars",
     "free_vars",

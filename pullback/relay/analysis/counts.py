@@ -11,7 +11,7 @@ from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.relay.analysis.variables import free_type_vars, free_vars
-from pullback.relay.expr import Call, Expr, Function, Let, Var
+from pullback.relay.expr import Call, Expr, Function, Let, Tuple, TupleGetItem, Var
 from pullback.relay.ty import FuncType, RefType, TensorType, TupleType, Type, TypeCall
 from pullback.relay.visitor import children, post_order
 
@@ -37,7 +37,11 @@ def _is_operator_call(node: Any) -> bool:
 
 
 def count_layers(expr: Any, valid_ops: Collection[str]) -> int:
-    """The most calls of the operators of these names that depend on one another: those side by side count as one."""
+    """The most calls of the operators of these names that depend on one another: those side by side count as one.
+
+    ``expr`` may be a module: its ``main`` counts.
+    """
+    expr = expr["main"] if isinstance(expr, IRModule) else expr
     nodes = list(post_order(expr))
     values = {node.variable: node.value for node in nodes if isinstance(node, Let)}
     depth: dict[Any, int] = {}
@@ -108,15 +112,21 @@ def get_total_mac_number(expr: Any) -> int:
 
 
 def extract_intermediate_expr(mod: IRModule, expr_id: int) -> IRModule:
-    """A module whose ``main`` computes the call number ``expr_id`` of that of ``mod``, counted from 0 in the order in
-    which they are computed. ArgumentError where there are fewer."""
-    calls = [node for node in post_order(mod["main"]) if isinstance(node, Call)]
-    if not 0 <= expr_id < len(calls):
-        raise ArgumentError(f"main has {len(calls)} calls, there is none of number {expr_id}")
-    call = calls[expr_id]
+    """A module whose ``main`` computes an expression inside of that of ``mod``.
+
+    ``expr_id`` is its number in the text of a dataflow program, which counts calls, tuples and fields from 0.
+    ArgumentError where there are fewer.
+    """
+    numbered = [node for node in post_order(mod["main"]) if isinstance(node, (Call, Tuple, TupleGetItem))]
+    if not 0 <= expr_id < len(numbered):
+        raise ArgumentError(f"main has {len(numbered)} numbered expressions, there is none of number {expr_id}")
+    expr = numbered[expr_id]
     result = mod.copy()
-    result["main"] = Function(tuple(free_vars(call)), call, None, tuple(free_type_vars(call)))
+    result["main"] = Function(tuple(free_vars(expr)), expr, None, tuple(free_type_vars(expr)))
     return result
+
+
+extract_intermdeiate_expr = extract_intermediate_expr  # as the reference spells it
 
 
 def search_fc_transpose(expr: Any) -> list[str]:

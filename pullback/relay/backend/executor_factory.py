@@ -31,9 +31,9 @@ class NativeProgram:
         main = lowered["main"]
         self.lowered, self.target = lowered, target
         self.names = flat_names([p.name for p in main.params], [p.struct_info for p in main.params])
-        infos = [info for p in main.params for info in flat_infos(p.struct_info)]
+        infos: list[Any] = [info for p in main.params for info in flat_infos(p.struct_info)]
         self.inputs = [Slot(n, _sizes(i), i.dtype) for n, i in zip(self.names, infos, strict=True)]
-        results = flat_infos(main.ret_struct_info)
+        results: list[Any] = flat_infos(main.ret_struct_info)
         self.outputs = [Slot(f"output{k}", _sizes(i), i.dtype) for k, i in enumerate(results)]
         self.values = {self.names.index(name): value for name, value in values.items()}
 

@@ -109,7 +109,7 @@ class GraphExecutor(Executor):
 
     def _value(self, expr: Any, binds: Mapping[Var, Any]) -> Any:
         body: Any = expr
-        for var, value in reversed(binds.items()):
+        for var, value in reversed(list(binds.items())):
             body = Let(var, const(checked(var.name, var.type_annotation, value)), body)
         return self._function(Function((), body))()
 

@@ -110,5 +110,5 @@ def _nested(info: Any, places: Any) -> Any:
 
 def _flat(places: Any) -> list[Place]:
     if isinstance(places, tuple) and len(places) == 2 and all(type(p) is int for p in places):
-        return [places]  # type: ignore[list-item]
+        return [places]
     return [flat for part in places for flat in _flat(part)]

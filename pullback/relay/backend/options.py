@@ -57,7 +57,8 @@ class _Options:
         return {option: kind.__name__ for option, kind in cls.kinds[name].items()}
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and (self.name, self.options) == (other.name, other.options)  # type: ignore[attr-defined]
+        same = isinstance(other, _Options) and type(other) is type(self)
+        return same and (self.name, self.options) == (other.name, other.options)  # type: ignore[attr-defined]
 
     def __hash__(self) -> int:
         return hash((self.name, tuple(sorted(self.options.items()))))

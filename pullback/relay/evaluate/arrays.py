@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, UserError
-from pullback.relax.interpreter import evaluate
 from pullback.relay.attrs import Attrs
+from pullback.relay.evaluate.straight import evaluator
 from pullback.relay.evaluate.values import what_it_is
 from pullback.relay.expr import Constant
 from pullback.relay.op.meaning import meaning, value
@@ -84,7 +84,7 @@ class _Operator:
         """A function of arguments of these types."""
         if self.op.lower is None:  # the meaning depends on values
             return partial(value, self.op, arg_types=types, attrs=self.attrs)
-        return partial(evaluate, meaning(self.op, types, self.attrs), "main")
+        return evaluator(meaning(self.op, types, self.attrs))
 
     def _kind(self, given: Any) -> Any:
         return kind(given, self.op.name, self.span)

@@ -45,7 +45,10 @@ class Code:
 def run(function: Any, arguments: Sequence[Any], span: Any = None) -> Any:
     """What the function gives."""
     stack: list[tuple[list[Step], int, list[Any], int]] = []
-    steps, at, frame = [_halt], 0, []
+    steps: list[Step] = []  # of no function: the first action calls one
+    frame: list[Any] = []
+    at = 0
+    register: Any
     action: Any = (function, arguments, TAIL, span)
     while True:
         if action is None:
@@ -80,10 +83,6 @@ def run(function: Any, arguments: Sequence[Any], span: Any = None) -> Any:
                 raise CallError(f"{what_it_is(function)} is called, which is no function", span=span)
         action = steps[at](frame)
         at += 1
-
-
-def _halt(frame: list[Any]) -> Any:
-    raise AssertionError("a machine has returned before it comes here")
 
 
 def _wrong_count(code: Code, count: int, span: Any) -> CallError:

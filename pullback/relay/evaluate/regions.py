@@ -151,8 +151,8 @@ class Region:
         scope = Scope(self.uses)
         scope.values.update((node, nested_of(p)) for node, p in zip(self.inputs, params, strict=True))
         with builder.function("main", params):
-            limits = {"recursion": False, "most_calls": MOST_INLINED} if self.whole else {}
-            stager = Stager(self.module, builder, self.aliases, **limits)
+            most = MOST_INLINED if self.whole else None
+            stager = Stager(self.module, builder, self.aliases, recursion=not self.whole, most_calls=most)
             results = tuple([stager.value(o, scope) for o in self.outputs])
             leaves: list[relax.Expr] = []
             shape = _shape(results, leaves)
@@ -177,7 +177,7 @@ def _shape(value: Any, leaves: list[relax.Expr]) -> Callable[[Any], Any]:
             return lambda results: tuple([next(results) for _ in count])
         parts = [_shape(v, leaves) for v in value]
         return lambda results: tuple([part(results) for part in parts])
-    leaves.append(to_graph(value))  # type: ignore[arg-type]
+    leaves.append(to_graph(value))
     return next
 
 
@@ -366,11 +366,11 @@ class NativeCallable(CallableFunction):
         if key not in self._regions:
             function: Any = self.function
             program: Any = self.interpreter
-            region = Region(
+            region: Region | None = Region(
                 [function.body], function.params, Uses(function), program.target, program.module, whole=True
             )
             try:
-                region.compile(key, values)
+                region.compile(key, values)  # type: ignore[union-attr]
             except UserError:  # no dataflow, or a mistake: the evaluator finds out which, and where
                 region = None
             self._regions[key] = region
