@@ -146,6 +146,17 @@ def test_gradients_of_random_programs(seed: int) -> None:
             np.testing.assert_allclose(adjoint, wanted, rtol=1e-5, atol=1e-7, err_msg=label)
 
 
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_second_derivatives_of_random_programs(seed: int) -> None:
+    function, mod = program(seed)
+    a, b = var("a", VECTOR), var("b", VECTOR)
+    adjoints = TupleGetItem(Call(gradient(function, mod), (a, b)), 1)
+    slope = Function((a, b), TupleGetItem(adjoints, 0) * call_op("tanh", TupleGetItem(adjoints, 1)))
+    expected = differences(lambda *xs: run(slope, *xs, mod=mod), ARGS, 1e-6)
+    for adjoint, wanted in zip(run(gradient(slope, mod), *ARGS, mod=mod)[1], expected, strict=True):
+        np.testing.assert_allclose(adjoint, wanted, rtol=1e-4, atol=1e-6)
+
+
 def forms(derivative: Function, mod: IRModule) -> dict[str, IRModule]:
     """The gradient as it is, and after passes."""
     mod = mod.copy()
