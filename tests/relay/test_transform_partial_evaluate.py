@@ -11,7 +11,7 @@ from pullback import relay
 from pullback.ir import IRModule, assert_structural_equal
 from pullback.ir.transform import Sequential
 from pullback.relay.expr import Call, Function, GlobalVar, If, Let, Var
-from pullback.relay.transform import DeadCodeElimination, InferType, PartialEvaluate, gradient
+from pullback.relay.transform import DeadCodeElimination, InferType, LazyGradientInit, PartialEvaluate, gradient
 from pullback.relay.visitor import post_order
 from tests.relay.differences import differences
 from tests.relay.texts import becomes, gives, module, stays
@@ -245,6 +245,28 @@ def test_gradients_of_gradients() -> None:
     derivative = Function((y,), relay.TupleGetItem(relay.TupleGetItem(Call(first, (y,)), 1), 0))
     after = straight(derivative, np.array(1.5))
     np.testing.assert_allclose(gives(after, np.float64(1.5))[1][0], 9)
+
+
+def test_a_gradient_with_lazy_zeros_and_ones_has_neither() -> None:
+    x, y = relay.var("x", shape=(2, 2)), relay.var("y", shape=(2, 2))
+    lazy = InferType()(LazyGradientInit()(gradient_of(Function((x, y), x * y))))
+    expected = """def @main(%x: Tensor[(2, 2), float32], %y: Tensor[(2, 2), float32]) {
+      (multiply(%x, %y), (collapse_sum_like(%y, %x), collapse_sum_like(%x, %y)))
+    }"""
+    assert_structural_equal(PE_DCE(lazy)["main"], module(expected)["main"])
+
+
+def test_the_gradient_of_a_recursion_over_a_list() -> None:
+    text = """def @squares(%l: List[float64]) -> float64 {
+      match (%l) { Nil => 0f64, Cons(%x, %rest) => add(multiply(%x, %x), @squares(%rest)) }
+    }
+    def @main(%x: float64, %y: float64) -> float64 { @squares(Cons(%x, Cons(%y, Cons(%x, Nil)))) }"""
+    mod = with_std(text, "prelude.rly")
+    mod["main"] = gradient(mod["main"], mod)
+    after = PE_DCE(mod)
+    assert not kinds(after["main"]) & {"Function", "RefCreate", "RefRead", "RefWrite", "GlobalVar", "Match"}
+    value, (dx, dy) = gives(after, np.float64(2), np.float64(3))
+    assert (value, dx, dy) == (17, 8, 6)
 
 
 def test_the_size_of_a_gradient_grows_with_the_program() -> None:
