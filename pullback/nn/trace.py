@@ -7,17 +7,16 @@ results under the modules' names, and every node has the line of the user's sour
 from __future__ import annotations
 
 import contextlib
-import itertools
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import replace
-from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.node import Span, span_scope
+from pullback.ir.places import PACKAGE, place
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Expr, If, TupleGetItem, as_relax
 from pullback.relax.struct_info import StructInfo, format_info, same_info
@@ -27,8 +26,7 @@ from pullback.relax.training.summary import Layer
 if TYPE_CHECKING:
     from pullback.nn.parameter import Variable
 
-_PACKAGE = (str(Path(__file__).resolve().parent.parent), "<string>")  # dataclasses have methods made of strings
-_spans: dict[tuple[CodeType, int, str | None], Span] = {}
+_PACKAGE = (PACKAGE, "<string>")  # dataclasses have methods made of strings
 
 
 class Trace:
@@ -183,7 +181,7 @@ def _line_of_user() -> Span | None:
     if frame is None:
         return None
     trace = _trace.get()
-    return _span(frame.f_code, frame.f_lasti, frame.f_lineno, None if trace is None else trace.layer)
+    return place(frame.f_code, frame.f_lasti, frame.f_lineno, None if trace is None else trace.layer)
 
 
 def _line_of(error: BaseException) -> Span | None:
@@ -191,18 +189,6 @@ def _line_of(error: BaseException) -> Span | None:
     found, entry = None, error.__traceback__
     while entry is not None:
         if not entry.tb_frame.f_code.co_filename.startswith(_PACKAGE):
-            found = _span(entry.tb_frame.f_code, entry.tb_lasti, entry.tb_lineno)
+            found = place(entry.tb_frame.f_code, entry.tb_lasti, entry.tb_lineno)
         entry = entry.tb_next
     return found
-
-
-def _span(code: CodeType, instruction: int, line: int, layer: str | None = None) -> Span:
-    if (code, instruction, layer) not in _spans:
-        start = end = None
-        if hasattr(code, "co_positions"):  # from Python 3.11 on
-            places = next(itertools.islice(code.co_positions(), instruction // 2, None), (None,) * 4)
-            first, last, start, end = places
-            line = first or line
-            end = end if first == last else None
-        _spans[code, instruction, layer] = Span(code.co_filename, line, start or 0, end, layer=layer)
-    return _spans[code, instruction, layer]

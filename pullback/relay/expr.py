@@ -13,6 +13,7 @@ in A-normal form. Nodes are frozen, but for ``checked_type``, which inference wr
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Number
@@ -25,6 +26,7 @@ from pullback.ir.arguments import sequence, whole
 from pullback.ir.at_run_time import AtRunTime
 from pullback.ir.errors import ArgumentError, CallError, DTypeError, UserError
 from pullback.ir.node import Span, Symbol, current_span
+from pullback.ir.places import PACKAGE, caller
 from pullback.relay.attrs import Attrs
 from pullback.relay.shown import Shown
 from pullback.relay.ty import TensorType, Type, TypeVar
@@ -55,8 +57,19 @@ def call_op(name: str, *args: Any, **attrs: Any) -> Call:
     return _op(name)(*args, **attrs)
 
 
+_BUILDING = tuple(f"{PACKAGE}{os.sep}relay{os.sep}{name}" for name in ("expr.py", "adt.py", "op", "scope_builder.py"))
+
+
+def _written() -> Span | None:
+    """The span of a new expression: the one that is set, or the line of the user's that builds it."""
+    return current_span() or caller((*_BUILDING, "<string>"))  # dataclasses have methods made of strings
+
+
+@dataclass(frozen=True, eq=False)
 class Expr(AtRunTime, Shown):
     """Base of relay's expressions; infix operators build calls of ops."""
+
+    span: Span | None = field(default_factory=_written, kw_only=True, repr=False, compare=False)
 
     described = "a relay expression"
     to_choose = "relay.If(condition, a, b) computes one of two, relay.where chooses by element"
@@ -65,7 +78,7 @@ class Expr(AtRunTime, Shown):
     to_change = "expressions are values: build a new one"
 
     shared: ClassVar[bool] = True  # one node at several places is one value: structures are compared as graphs
-    checked_type_: Type | None = None  # not a field: inference writes it
+    checked_type_: ClassVar[Type | None] = None  # inference writes it into the instance
 
     @property
     def checked_type(self) -> Type:
@@ -203,6 +216,7 @@ def var(name_hint: str, type_annotation: Any = None, shape: Sequence[Any] | None
     return Var(name_hint, type_annotation)
 
 
+@dataclass(frozen=True, eq=False)
 class GlobalVar(Expr, ir.GlobalVar):
     """The name of a function of the module; names compare."""
 

@@ -53,7 +53,7 @@ class ScopeBuilder:
     def let(self, variable: Any, value: Any) -> Var:
         """Bind ``value`` to a variable, or to a new one of that name (or of that name and type: a pair); returns it."""
         if isinstance(variable, (list, tuple)):
-            if len(variable) != 2:
+            if len(variable) not in (1, 2):
                 raise ArgumentError(f"let takes a name and a type, got {len(variable)} items", hint='("x", type)')
             variable = var(*variable)
         elif isinstance(variable, str):

@@ -378,6 +378,7 @@ def test_count_layers() -> None:
     assert analysis.count_layers(Tuple((two, side)), ["tanh"]) == 2
     assert analysis.count_layers(Tuple((two, side)), ["tanh", "add"]) == 3
     assert analysis.count_layers(two, ["exp"]) == 0
+    assert analysis.count_layers(IRModule.from_expr(two), ["tanh"]) == 2
     assert analysis.count_layers(Let(Y, one, call_op("tanh", Y)), ["tanh"]) == 2
 
 

@@ -477,6 +477,12 @@ def test_checkpoints_do_not_change_the_gradient(mode: str) -> None:
     check_gradient(Function((x, y), body), (X, X + 1), modes=(mode,))
 
 
+def test_a_checkpoint_of_what_others_use_too() -> None:
+    x = vector()
+    shared = call_op("sin", x)
+    higher(Function((x,), checkpoint(shared) * x + shared * checkpoint(Tuple((shared, x)).fields[0])), X)
+
+
 def test_what_a_checkpoint_holds_is_computed_again() -> None:
     x = vector()
     without = gradient(Function((x,), call_op("sin", call_op("exp", x))))

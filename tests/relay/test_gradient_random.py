@@ -58,7 +58,7 @@ class Maker:
         """A vector of the scope, or made from it; what is made joins the scope, so that it is shared."""
         choices = [self.unary, self.binary, self.binary]
         if depth > 0:
-            choices += [self.branch, self.let, self.closure, self.reference, self.pair]
+            choices += [self.branch, self.let, self.closure, self.reference, self.pair, self.checkpoint]
             choices += (
                 [self.called] * bool(functions) + [self.written] * bool(refs) + [self.helper] * bool(self.helpers)
             )
@@ -76,6 +76,9 @@ class Maker:
 
     def binary(self, *given: Any) -> Any:
         return call_op(self.random.choice(BINARY), self.some(*given), self.some(*given))
+
+    def checkpoint(self, *given: Any) -> Any:
+        return call_op("annotation.checkpoint", self.vector(*given))
 
     def branch(self, scope: list[Any], functions: list[Var], refs: list[Var], depth: int) -> Any:
         pivot = const(self.random.choice([-3.0, -0.7, 0.2, 0.9, 3.0]), "float64")

@@ -16,6 +16,7 @@ from pullback.relay.visitor import post_order
 from tests.relay.texts import gives, module
 
 HEAD = """
+type Just[A] { Just(A) }
 type List[A] { Nil, Cons(A, List[A]) }
 def @simple[A, B](%f: fn (A) -> B, %x: A) -> B { %f(%x) }
 def @id[A](%x: A) -> A { %x }
@@ -50,6 +51,11 @@ PROGRAMS = {
     "a function handed on": "@simple(fn (%y: float32) { exp(%y) }, %x)",
     "a polymorphic function handed on": "@simple(fn [A](%y: A) -> A { %y }, %x)",
     "a global function handed on": "@simple(@id, %x)",
+    "names of polymorphic functions": """
+      let %f = @id;
+      let %g = fn [A](%y: A) -> A { %y };
+      let %wrap = Just;
+      match (@simple(%wrap, @simple(%g, %g(%f(%x))))) { Just(%y) => %f(%y) }""",
     "what a function captures": "let %f = fn (%y: float32) { add(%x, %y) }; @simple(%f, %f(2f))",
     "a function over a list": "@sum(@map(fn (%y: float32) { multiply(%y, %x) }, Cons(1f, Cons(2f, Cons(%x, Nil)))))",
     "a list of functions": """

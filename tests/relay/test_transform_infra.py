@@ -132,6 +132,20 @@ def test_sequences(options: dict[str, Any], count: int) -> None:
     assert len(ops_in(after)) == count
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ConvertLayout", "ConvertLayout takes arguments, so it cannot be required by its name"),
+        ("PassContext", "mine requires the pass 'PassContext', which does not exist"),
+        ("Vanish", "mine requires the pass 'Vanish', which does not exist"),
+    ],
+)
+def test_passes_that_cannot_be_required(name: str, message: str) -> None:
+    mine = transform.function_pass(lambda f, m, c: f, opt_level=0, name="mine", required=[name])
+    with pytest.raises(UserError, match=message):
+        ran(transform.Sequential([mine]), free("x", 3))
+
+
 def test_what_instruments_see() -> None:
     seen: list[str] = []
 

@@ -482,3 +482,10 @@ def test_arrays_in_and_out() -> None:
     )
     x = np.array([0.0, 1.0, 2.0], "float32")
     np.testing.assert_allclose(gives(PE(before), x), np.exp(x), rtol=1e-6)
+
+
+def test_calls_of_functions_that_are_one_operator_are_no_effects() -> None:
+    x, y = Var("x", relay.scalar_type("float32")), Var("y", relay.scalar_type("float32"))
+    fused = Function((y,), relay.exp(y + y)).with_attr("Primitive", 1)
+    after = PE(InferType()(IRModule.from_expr(Function((x,), Let(Var("u"), Call(fused, (x,)), x)))))
+    assert after["main"].body is after["main"].params[0]

@@ -7,7 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from pullback.ir import IRModule
+from pullback.ir.op import Op
 from pullback.ir.transform import Sequential
+from pullback.relay.analysis import Feature, check_basic_block_normal_form, detect_feature, well_formed
+from pullback.relay.expr import Constant, Function, GlobalVar, If, Let, Var
 from pullback.relay.transform import (
     DeadCodeElimination,
     InferType,
@@ -19,6 +22,7 @@ from pullback.relay.transform import (
 )
 from pullback.relay.transform.defunctionalization import Defunctionalization
 from pullback.relay.transform.to_cps import to_cps, un_cps
+from pullback.relay.visitor import children, post_order
 from tests.relay.traced_programs import Program, results
 
 
@@ -51,6 +55,7 @@ PASSES: dict[str, Callable[[IRModule], IRModule]] = {
     "to_cps, un_cps": through_cps,
     "Defunctionalization": first_order,
 }
+NAMED = (Var, GlobalVar, Constant, Op)
 SEEDS = [1, 3, 4, 7, *range(200, 216)]
 
 
@@ -59,4 +64,25 @@ SEEDS = [1, 3, 4, 7, *range(200, 216)]
 @pytest.mark.parametrize("name", PASSES)
 def test_programs_give_what_they_gave(name: str, seed: int) -> None:
     mod = Program(seed).module
-    assert results(PASSES[name](mod)) == results(mod)
+    after = PASSES[name](mod)
+    assert all(map(well_formed, after.functions.values()))
+    assert results(after) == results(mod)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["ToANormalForm", "PartialEvaluate"])
+def test_what_is_in_a_normal_form_shares_nothing(name: str, seed: int) -> None:
+    after = PASSES[name](Program(seed).module)
+    for function in after.functions.values():
+        assert Feature.fGraph not in detect_feature(function)
+        for node in post_order(function):
+            if isinstance(node, Let):
+                assert not isinstance(node.value, Let)
+            elif not isinstance(node, (Function, If)):
+                assert all(isinstance(part, NAMED) for part in children(node))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_basic_blocks_use_only_what_has_a_name_around_them(seed: int) -> None:
+    after = PASSES["ToBasicBlockNormalForm"](Program(seed).module)
+    assert all(map(check_basic_block_normal_form, after.functions.values()))

@@ -37,7 +37,11 @@ def _is_operator_call(node: Any) -> bool:
 
 
 def count_layers(expr: Any, valid_ops: Collection[str]) -> int:
-    """The most calls of the operators of these names that depend on one another: those side by side count as one."""
+    """The most calls of the operators of these names that depend on one another: those side by side count as one.
+
+    ``expr`` may be a module: its ``main`` counts.
+    """
+    expr = expr["main"] if isinstance(expr, IRModule) else expr
     nodes = list(post_order(expr))
     values = {node.variable: node.value for node in nodes if isinstance(node, Let)}
     depth: dict[Any, int] = {}

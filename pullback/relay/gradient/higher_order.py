@@ -129,14 +129,6 @@ class Scope(LetList):
                 part = adjoint.fields[k] if isinstance(adjoint, Tuple) else TupleGetItem(adjoint, k)
                 self.add(self.named(TupleGetItem(pair, k)), self.named(part), t)
 
-    def hand_on(self, pair: Any, to: Any, type_: Type) -> None:
-        """Make the adjoint of a variable in reverse mode that of another one, of the same original type."""
-        if isinstance(type_, TensorType):
-            self.named(RefWrite(TupleGetItem(to, 1), RefRead(TupleGetItem(pair, 1))), name="u")
-            return
-        for k, t in enumerate(fields_of(type_, pair)):
-            self.hand_on(self.named(TupleGetItem(pair, k)), self.named(TupleGetItem(to, k)), t)
-
 
 def is_data(type_: Type) -> bool:
     """Whether it is the type of a tensor, or of a tuple of tensors."""
@@ -336,7 +328,7 @@ class Reversal:
         later = self.later(scope)
         inner = Scope(later.push(empty_backpropagator(), Var("bp", BACKPROPAGATOR)), later)
         again = later.named(self.body(expr, inner), name="again")
-        later.hand_on(returned, again, type_)
+        later.add(again, later.adjoint_of(returned, type_), type_)  # it may be what is outside, with an adjoint already
         later.named(Call(RefRead(inner.backpropagator), ()), name="u")
         self.remember(later, scope)
         return returned

@@ -386,7 +386,7 @@ class Inferencer:
             self._flow(arg, param, self._of_argument(call, i, arg, param))
         return of_types.ret_type
 
-    def _of_argument(self, call: Call, i: int, arg: Type, param: Type) -> Callable[[], tuple[str, Span | None]]:
+    def _of_argument(self, call: Call, i: int, arg: Type, param: Type) -> Describe:
         def describe() -> Described:
             place = f"argument {i + 1} of {expr_text(call)}"
             return f"{place} is {self._text(arg)}, expected {self._text(param)}", call.span

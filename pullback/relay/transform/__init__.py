@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
 
+from pullback.ir.errors import UserError
 from pullback.ir.instrument import PassInstrument, PassTimingInstrument, pass_instrument
 from pullback.ir.pass_context import PassContext, PassInfo
 from pullback.ir.passes import ModulePass, Pass, PrintIR, Sequential, module_pass, set_pass_of_name
@@ -67,10 +68,18 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _pass_of_name(name: str) -> Any:
-    """The pass that others require by this name."""
+def _pass_of_name(name: str) -> Pass | None:
+    """The pass that others require by this name; a UserError for one that takes arguments."""
     kind = globals().get(name) if name in __all__ else None
-    return None if kind is None else kind()
+    if kind is None:
+        return None
+    try:
+        inspect.signature(kind).bind()
+    except TypeError:
+        hint = "put it in front of the pass that requires it"
+        raise UserError(f"{name} takes arguments, so it cannot be required by its name", hint=hint) from None
+    found = kind()
+    return found if isinstance(found, Pass) else None
 
 
 set_pass_of_name(_pass_of_name)

@@ -184,7 +184,7 @@ class _Converter(LetMutator):
         super().__init__()
         self.program, self.types = program, dict(types)
         self.memo_map.update(values)
-        self.templates: dict[Var, Function] = {}  # polymorphic functions: made where they are used
+        self.templates: dict[Var, Any] = {}  # polymorphic functions: made where they are used
 
     def known(self, type_: Type) -> Type:
         """A type of the program, for the types of this copy."""
@@ -200,7 +200,7 @@ class _Converter(LetMutator):
 
     def binding(self, let: Let) -> Expr | None:
         value = let.value
-        if isinstance(value, Function) and value.type_params:
+        if isinstance(value, (Function, GlobalVar, Constructor)) and value.checked_type.type_params:
             self.templates[let.variable] = value
             return None
         if isinstance(value, Function) and not is_primitive(value):

@@ -46,13 +46,18 @@ class FunctionPass(Pass):
         raise NotImplementedError(f"{self.name} does not override function")
 
     def run(self, module: IRModule) -> IRModule:
-        if self.typed:
+        if self.typed and not _has_types(module):
             module = infer_module(module)
         result = module.copy()
         for name, function in module.items():
             if optimizable(function):
                 result[name] = self.function(function, module)
         return InferType()(result)
+
+
+def _has_types(module: IRModule) -> bool:
+    """Whether inference has run on all functions: whatever changes one makes a new one, which has no type."""
+    return all(f.checked_type_ is not None for f in module.functions.values() if isinstance(f, Function))
 
 
 @dataclass(frozen=True)

@@ -56,15 +56,12 @@ class _Inliner(ExprMutator):
         self.module, self.marked, self.purity = module, marked, purity
 
     def visit_global_var(self, var: GlobalVar) -> Expr:
-        return duplicate(self._function(var)) if var.name in self.marked else var
-
-    def _function(self, var: GlobalVar) -> Function:
-        return self.module[var.name].without_attr("Inline")
+        return duplicate(self.module[var.name]) if var.name in self.marked else var
 
     def visit_call(self, call: Call) -> Expr:
         if not isinstance(call.op, GlobalVar) or call.op.name not in self.marked:
             return super().visit_call(call)
-        function, args = self._function(call.op), self._all(call.args)
+        function, args = self.module[call.op.name], self._all(call.args)
         if function.attrs.get("Compiler") or len(args) != len(function.params):
             return Call(duplicate(function), args, call.attrs, call.type_args, span=call.span)
         scopes, lets = Scopes(function.body), []

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.depth import deep
+from pullback.ir.depth import on_large_stack
 from pullback.ir.errors import InternalError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
@@ -78,7 +78,6 @@ from pullback.relay.ty import TensorType, TupleType, Type
 MOST_ELEMENTS = 1024  # of a constant that is computed here
 MOST_CALLS = 30_000  # that are replaced by bodies in one function of the module
 MOST_NESTED = 3  # functions that are left, of the same code, one inside the other
-_RANDOM = {"nn.dropout"}
 
 
 @dataclass(frozen=True)
@@ -94,17 +93,21 @@ class PartialEvaluate(FunctionPass):
         result = module.copy()
         for name, function in module.items():
             if optimizable(function) and not is_primitive(function):
-                result[name] = _Evaluator(program).whole(program.functions[name])
+                result[name] = _evaluated(program, program.functions[name])
         return infer_module(result)
 
 
-@deep
+def _evaluated(program: _Program, expr: Any) -> Any:
+    """On a large stack from the beginning: foreign functions, which compute constants, do not report its end."""
+    return on_large_stack(_Evaluator(program).whole, expr)
+
+
 def partial_evaluate(expr: Any, module: IRModule | None = None) -> Any:
     """One expression or function, partially evaluated. ``module`` has the global functions that it calls."""
     program = _Program(module or IRModule())
     expr = to_anf(expr)
     program.purity.of(expr)
-    return _Evaluator(program).whole(expr)
+    return _evaluated(program, expr)
 
 
 class _Program:
@@ -130,7 +133,6 @@ class _Evaluator:
         self.agenda = Agenda()
         self.block = Block(self.agenda)
         self.store: dict[Cell, Value] = {}  # of cells whose contents are known
-        self.cells: list[Cell] = []
         self.active: dict[Function, Activation] = {}
         self.branches = 0  # that only running decides, and bodies of functions that are left
         self.leaving: list[Function] = []  # functions whose code is being made, one inside the other
@@ -179,7 +181,7 @@ class _Evaluator:
     def evaluate(self, expr: Any, env: Env, name: str = "x") -> Value:
         """The value of an expression, whose binding would have that name."""
         while isinstance(expr, Let):
-            env.values[expr.variable] = self._let(expr, env)
+            env.values[expr.variable] = self.evaluate(expr.value, env, expr.variable.name)
             expr = expr.body
         if isinstance(expr, Var):
             return env.find(expr) or Value(expr)
@@ -187,9 +189,6 @@ class _Evaluator:
             if isinstance(expr, kind):
                 return case(self, expr, env, name)
         raise InternalError(f"partial evaluation does not know {type(expr).__name__}")
-
-    def _let(self, let: Let, env: Env) -> Value:
-        return self.evaluate(let.value, env, let.variable.name)
 
     def _constant(self, expr: Constant, env: Env, name: str) -> Value:
         return Value(expr, expr)
@@ -211,7 +210,7 @@ class _Evaluator:
         """The code of a function that is left: it may be called at any time, and with anything."""
         function, env = known.function, Env(known.env)
         if self.leaving.count(function) >= MOST_NESTED or self.calls >= MOST_CALLS:
-            return self._as_it_is(known)
+            return _Copy(function, known.env).visit(function)  # functions that make one another would do so for ever
         self.calls += 1
         params = self._parameters(function, env)
         body, outside = Block(self.agenda), self.active
@@ -231,10 +230,6 @@ class _Evaluator:
         params = tuple(Var(p.name, env.type(p.type_annotation), span=p.span) for p in function.params)
         env.values.update((old, Value(new)) for old, new in zip(function.params, params, strict=True))
         return params
-
-    def _as_it_is(self, known: Known) -> Expr:
-        """A function whose body is not evaluated: functions that make one another would do so for ever."""
-        return _Copy(known.function, known.env).visit(known.function)
 
     def _tuple(self, expr: Tuple, env: Env, name: str) -> Value:
         return self._fields([self.evaluate(f, env) for f in expr.fields], name, expr.span)
@@ -347,11 +342,8 @@ class _Evaluator:
             op = callee.atom()
             return Call(op, tuple(a.atom() for a in args), expr.attrs, types, span=expr.span)
 
-        static = callee.static
-        if isinstance(callee.code, GlobalVar):
-            effect = self.purity.of_call(callee.code)
-        else:
-            effect = self.purity.of_call(static.function) if isinstance(static, Known) else Effect.WRITES
+        known = callee.static.function if isinstance(callee.static, Known) else expr.op
+        effect = self.purity.of_call(callee.code if isinstance(callee.code, GlobalVar) else known)
         found = Value(self.bind(name, make, expr.span, effect is Effect.WRITES))
         if effect is Effect.WRITES:
             self._forget()
@@ -359,7 +351,7 @@ class _Evaluator:
 
     def _operator(self, expr: Call, op: Any, args: Sequence[Value], env: Env, name: str) -> Value:
         known = _constants(args)
-        if known and not op.stateful and op.name not in _RANDOM:
+        if known and not op.stateful:
             found = self._computed(op, known, expr, name)
             if found is not None:
                 return found
