@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -175,3 +177,17 @@ def test_an_error_in_native_code_names_the_operator():
     function = relay.create_executor("vm").evaluate(relay.Function([x, w], x + w))
     with pytest.raises(UserError, match="add"):
         function(X, np.ones((5, 7), "float32"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_share_a_function(kind):
+    function = relay.create_executor(kind).evaluate(straight())
+    inputs = [np.full((2, 3), k / 8, "float32") for k in range(8)]
+
+    def calls(value):
+        return [function(value, W).numpy() for _ in range(50)]
+
+    with ThreadPoolExecutor(8) as pool:
+        for value, results in zip(inputs, pool.map(calls, inputs), strict=True):
+            for result in results:
+                np.testing.assert_allclose(result, np.tanh(value * W) + 1, rtol=1e-6)
