@@ -46,9 +46,10 @@ def test_names_that_there_are_not():
 
 
 def test_modules_under_the_reference_s_names():
-    from pullback.error import TVMError
     from pullback.runtime.relax_vm import VirtualMachine
     from pullback.testing.utils import check_numerical_grads
+
+    from pullback.error import TVMError
 
     assert TVMError is pullback.TVMError and VirtualMachine is pullback.VirtualMachine
     assert check_numerical_grads is pullback.testing.check_numerical_grads

@@ -313,7 +313,7 @@ def test_errors_of_callbacks() -> None:
         Nothing(None).rewrite(X)
     with pytest.raises(NotImplementedError, match="Nothing does not override callback"):
         Nothing(wildcard()).rewrite(X)
-    with pytest.raises(UserError, match=r"Replace.callback returned nothing\nhint: return post"):
+    with pytest.raises(UserError, match=r"Replace\.callback returned nothing"):
         Replace(is_var(), [], lambda: None).rewrite(X)
 
 

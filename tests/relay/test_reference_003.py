@@ -46,7 +46,7 @@ def loss_and_gradient(label: float, data: np.ndarray, params: dict[str, Any]) ->
 
 
 def test_loss_that_reuses_the_parameters(model: Any) -> None:
-    """Lines 11-23: the reference fails ("Check failed: WellFormed"), as the loss has the parameters of what it calls."""
+    """Lines 11-23: the reference fails ("Check failed: WellFormed"): the loss has the parameters of what it calls."""
     func, params, data = model
     # 11: func is my converted model that outputs a single sigmoid activation value, …
     shape = (1, 1)
@@ -110,7 +110,7 @@ def test_building_a_gradient_function(model: Any) -> None:
     graph, lib, params_left = relay.build_module.build(gradient_func, target=target, params=params)
     assert isinstance(graph, str)
     again = relay.build_module.build(gradient_func, TARGET, params=params)
-    wanted, by_name = loss_and_gradient(1, data, params)
+    wanted, _ = loss_and_gradient(1, data, params)
     unpacked = tvm.contrib.graph_executor.create(graph, lib, CTX)
     unpacked.set_input(**params_left)
     for module in (unpacked, tvm.contrib.graph_executor.GraphModule(again["default"](CTX))):

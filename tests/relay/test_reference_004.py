@@ -130,7 +130,7 @@ def test_a_traced_model(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
                 np.testing.assert_allclose(baseline_output, output, rtol=rtol, atol=atol)
 
         def visit(op: Any) -> None:
-            if isinstance(op, tvm.ir.op.Op):
+            if isinstance(op, tvm.ir.op.Op):  # noqa: SIM102
                 if op.name in expected_ops:
                     expected_ops.remove(op.name)
 

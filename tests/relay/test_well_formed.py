@@ -61,7 +61,8 @@ def test_modules() -> None:
     module = IRModule({"f": F})
     assert not well_formed(module) and well_formed(F)
     (problem,) = problems_of(module)
-    assert str(problem) == "%y in @f is not bound\nhint: make it a parameter of @f, or bind it by a Let"
+    assert problem.message == "%y in @f is not bound"
+    assert problem.hint == "make it a parameter of @f, or bind it by a Let"
 
 
 def test_hint_names_duplicate() -> None:
