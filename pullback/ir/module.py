@@ -87,7 +87,9 @@ class IRModule:
         type_definitions: Mapping[Any, Any] | None = None,
     ) -> None:
         self.functions: dict[str, Any] = {}
-        self.type_definitions: dict[TypeName, Any] = dict(type_definitions or {})
+        self.type_definitions: dict[TypeName, Any] = (
+            {} if type_definitions is None else dict(mapping("type_definitions", type_definitions))
+        )
         attrs = {} if attrs is None else mapping("attrs", attrs)
         self.attrs: dict[str, Any] = copy.copy(attrs) if isinstance(attrs, dict) else dict(attrs)
         for name, function in ({} if functions is None else mapping("functions", functions)).items():

@@ -703,7 +703,7 @@ def _attr(op: Op, name: str, value: Any) -> Any:
         return np.dtype(value).name
     if isinstance(value, np.generic):
         return value.item()
-    if name == "out_dtype" and value in ("", "void") and op.signature.attrs[name] is None:
+    if name == "out_dtype" and isinstance(value, str) and value in ("", "void") and op.signature.attrs[name] is None:
         return None  # the reference's words for a dtype that is not given
     if value is None or isinstance(value, (bool, int, float, str, PrimExpr)):
         return value

@@ -13,6 +13,7 @@ from pullback.relay.analysis import Feature, check_basic_block_normal_form, dete
 from pullback.relay.expr import Constant, Function, GlobalVar, If, Let, Var
 from pullback.relay.transform import (
     DeadCodeElimination,
+    FoldConstant,
     InferType,
     LambdaLift,
     PartialEvaluate,
@@ -86,3 +87,22 @@ def test_what_is_in_a_normal_form_shares_nothing(name: str, seed: int) -> None:
 def test_basic_blocks_use_only_what_has_a_name_around_them(seed: int) -> None:
     after = PASSES["ToBasicBlockNormalForm"](Program(seed).module)
     assert all(map(check_basic_block_normal_form, after.functions.values()))
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize(
+    ("seed", "names"),
+    [
+        (5371, ["Defunctionalization", "fold", "PartialEvaluate, DeadCodeElimination"]),
+        (5596, ["Defunctionalization", "PartialEvaluate, ToGraphNormalForm"]),
+        (5132, ["fold"]),
+        (5179, ["ToANormalForm", "fold"]),
+    ],
+)
+def test_passes_after_another(seed: int, names: list[str]) -> None:
+    """Cells in data that is not known are written by way of a pattern's variables; fields of a tuple have effects."""
+    mod = Program(seed).module
+    wanted = results(mod)
+    for name in names:
+        mod = FoldConstant()(mod) if name == "fold" else PASSES[name](mod)
+        assert results(mod) == wanted

@@ -130,7 +130,11 @@ def required_values(
 ) -> tuple[list[int], list[Var]]:
     """What adjoints are wanted of: numbers of parameters, and, counted on from the last of these, of variables that are
     bound in the function, which are the second result."""
-    given = [required] if isinstance(required, (Var, str)) else list(sequence("require_grads", required or ()))
+    given = (
+        [required]
+        if isinstance(required, (Var, str))
+        else list(sequence("require_grads", () if required is None else required))
+    )
     bound = {b.var: b.var for b in function.bindings}
     by_name = {var.name: var for var in bound} | {p.name: p for p in function.params}
     given = [by_name.get(v, v) if isinstance(v, str) else v for v in given]
@@ -147,7 +151,7 @@ def required_values(
         label = count.most_common(1)[0][0].name
         message = f"the gradient of {name} with respect to {label} is required twice"
         raise DifferentiationError(message, hint="name each variable once in require_grads")
-    of_params = iter(required_indices(name, function, [v for v in given if v not in count]))
+    of_params = iter(required_indices(name, function, [v for v in given if not isinstance(v, Var) or v not in count]))
     places = {var: len(function.params) + k for k, var in enumerate(inner)}
     return [places[v] if v in places else next(of_params) for v in given], inner
 

@@ -26,6 +26,7 @@ from pullback.relay.op.meaning import result_type, value
 from pullback.relay.op.registry import Op
 from pullback.relay.transform.infra import CallRewriter, FunctionPass
 from pullback.relay.transform.parts import is_call, is_primitive, is_value, tensor_type
+from pullback.relay.transform.purity import Effect, Purity
 from pullback.relay.ty import TensorType, TupleType, Type
 
 LARGEST = 1 << 22  # elements that a result may have beyond those of the arguments
@@ -41,19 +42,19 @@ class FoldConstant(FunctionPass):
     opt_level = 2
 
     def function(self, function: Function, module: IRModule) -> Function:
-        return _Fold(self.fold_qnn).visit(function)
+        return _Fold(self.fold_qnn, Purity(module)).visit(function)
 
 
 def FoldConstantExpr(expr: Expr, mod: IRModule | None = None, fold_qnn: bool = False) -> Expr:  # noqa: N802
     """The expression with what depends on constants only computed; ``mod`` has the functions and types it names."""
-    folded = _Fold(fold_qnn).visit(infer_expr(expr, mod))
+    folded = _Fold(fold_qnn, Purity(mod)).visit(infer_expr(expr, mod))
     return infer_expr(folded, mod)
 
 
 class _Fold(CallRewriter):
-    def __init__(self, fold_qnn: bool) -> None:
+    def __init__(self, fold_qnn: bool, purity: Purity) -> None:
         super().__init__()
-        self.fold_qnn = fold_qnn
+        self.fold_qnn, self.purity = fold_qnn, purity
 
     def visit_function(self, function: Function) -> Expr:
         return function if is_primitive(function) else super().visit_function(function)  # what was fused stays whole
@@ -73,8 +74,12 @@ class _Fold(CallRewriter):
 
     def visit_tuple_getitem(self, item: TupleGetItem) -> Expr:
         new = super().visit_tuple_getitem(item)
-        if isinstance(new, TupleGetItem) and isinstance(new.tuple_value, Tuple):
-            return new.tuple_value.fields[new.index]
+        if not isinstance(new, TupleGetItem) or not isinstance(new.tuple_value, Tuple):
+            return new
+        fields = new.tuple_value.fields
+        others = (field for k, field in enumerate(fields) if k != new.index)
+        if all(self.purity.of(field) is not Effect.WRITES for field in others):
+            return fields[new.index]
         return new
 
     def rewrite(self, old: Call, new: Call) -> Expr | None:

@@ -38,6 +38,7 @@ from pullback.relay.adt import (
     PatternTuple,
     PatternVar,
     PatternWildcard,
+    bound_by,
 )
 from pullback.relay.duplicate import Duplicator
 from pullback.relay.expr import (
@@ -433,6 +434,8 @@ class _Evaluator:
                 break
         if not undecided:
             undecided = list(expr.clauses)  # an error when the program runs
+        if any(bound_by(clause.lhs) for clause in undecided):
+            data.atom()  # its cells can be reached by the variables of patterns, which are not known to be these
         complete = expr.complete and len(undecided) == len(expr.clauses)
         fresh = [_Renamed(clause, env) for clause in undecided]
         sides = [lambda c=c: self.evaluate(c.clause.rhs, c.env) for c in fresh]
