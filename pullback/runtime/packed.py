@@ -18,7 +18,7 @@ import ctypes
 import functools
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ def call(name: str, arguments: Sequence[np.ndarray], results: Sequence[Kind]) ->
 
 def _run(name: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
     """Fill the outputs with what the function gives."""
-    function = get_global_func(name)
+    function: Any = get_global_func(name)
     if isinstance(function, _C_FUNCTION):
         _run_c(name, function, inputs, outputs)
         return
@@ -94,9 +94,7 @@ def _run(name: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray])
         output[...] = array
 
 
-def _run_c(
-    name: str, function: Callable[..., Any], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
-) -> None:
+def _run_c(name: str, function: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
     arrays = [Array.of(a) for a in (*inputs, *outputs)]
     described = (Array * max(1, len(arrays)))(*arrays)
     plain = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(Array), ctypes.c_int32, ctypes.c_int32)
