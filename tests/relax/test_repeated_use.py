@@ -145,3 +145,18 @@ def test_outlines_of_nodes() -> None:
         deep = deep + i
     assert repr(deep).count("Binary(") == 5 and "Binary(…)" in repr(deep)
     assert repr(relax.Tuple([x] * 9)).endswith("…))")
+
+
+@pytest.mark.parametrize("size", [3, 16, 64])
+def test_a_scalar_as_a_matrix(size: int) -> None:
+    """A product with a matrix that is one number everywhere."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorStructInfo((size, size), "float32"))
+    s = relax.Var("s", relax.TensorStructInfo((), "float32"))
+    with builder.function("main", [x, s]):
+        whole = builder.emit(op.broadcast_to(s, (size, size)))
+        y = builder.emit(op.nn.relu(op.matmul(x, whole)))
+        builder.emit_func_output(builder.emit(op.matmul(whole, y)))
+    a, b = np.random.default_rng(0).random((size, size), "float32"), np.full((size, size), 0.5, "float32")
+    found = pullback.compile(builder.get()).function("main")(a, np.float32(0.5))
+    np.testing.assert_allclose(found.numpy(), b @ np.maximum(a @ b, 0), rtol=1e-5)

@@ -78,7 +78,7 @@ def test_a_function_of_its_own_starts_afresh():
             builder.emit_func_output(builder.emit(EXP(x)))
     module = builder.get()
     assert names(module["f"]) == names(module["g"]) == ["gv"]
-    assert [module[n].attrs for n in "fg"] == [{"kind": "f"}, {"kind": "g"}]
+    assert [dict(module[n].attrs) for n in "fg"] == [{"kind": n, "global_symbol": n} for n in "fg"]
     builder = BlockBuilder()
     with (
         pytest.raises(UserError, match="function g cannot be built inside function f"),

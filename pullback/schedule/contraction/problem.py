@@ -270,6 +270,8 @@ def _source(factor: PrimExpr, fallback: bool) -> tuple[str, Tensor, tuple[PrimEx
         inner = substitute(body, dict(zip(inner.tensor.axes, inner.indices, strict=True)))
     if not isinstance(inner, TensorLoad) or any(isinstance(n, TensorLoad) for i in inner.indices for n in walk(i)):
         return None
+    if not inner.indices:  # a scalar that is repeated: a reduction multiplies by it
+        return None
     if not fallback and not all(map(_is_uniform, stages([inner.tensor]))):
         return None
     return factor.dtype, inner.tensor, inner.indices
