@@ -23,6 +23,7 @@ from pullback.ir.errors import (
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import (
     Node,
+    SourceName,
     Span,
     assert_structural_equal,
     span_scope,
@@ -36,7 +37,8 @@ from pullback.ir.saved import load_json, save_json
 __all__ = [
     "ArgumentError", "CallError", "CheckpointError", "CompileError", "DTypeError", "DifferentiationError", "GlobalVar",
     "IRModule", "InternalError", "NameNotFound", "NoAttribute", "Node", "Op", "PullbackError", "ScriptError",
-    "ShapeError", "Span", "TargetError", "UserError", "assert_structural_equal", "load_json", "save_json", "span_scope",
+    "ShapeError", "SourceName", "Span", "TargetError", "UserError", "assert_structural_equal", "load_json", "save_json",
+    "span_scope",
     "structural_digest", "structural_equal", "structural_hash", "transform",
 ]  # fmt: skip
 

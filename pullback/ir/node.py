@@ -28,6 +28,16 @@ AnyType = TypeVar("AnyType")
 Answer = TypeVar("Answer")
 
 
+class SourceName(str):
+    """The name of a source: a file, or what is read as text."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return str(self)
+
+
 LONGEST_LINE = 160  # characters of a source line that messages show
 
 
@@ -46,6 +56,11 @@ class Span:
     text: str | None = None
     origin: Any = field(default=None, compare=False, repr=False)
     layer: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def source_name(self) -> SourceName:
+        """The file, under the reference's name."""
+        return SourceName(self.file)
 
     def source_line(self) -> str:
         return self.text if self.text is not None else linecache.getline(self.file, self.line).rstrip("\n")

@@ -14,7 +14,7 @@ import importlib
 from typing import Any
 
 from pullback.ir.errors import NoAttribute, suggestion
-from pullback.ir.node import Span
+from pullback.ir.node import SourceName, Span
 from pullback.relay import op
 from pullback.relay.adt import (
     Clause,
@@ -148,7 +148,7 @@ __all__ = [
     "RefWrite",
     "RelayExpr",
     "RelayRefType",
-    "Span",
+    "SourceName", "Span",
     "TensorType",
     "Tuple",
     "TupleGetItem",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -151,8 +150,3 @@ def bound_by(pattern: Pattern) -> list[Var]:
     if isinstance(pattern, PatternWildcard):
         return []
     raise InternalError(f"{type(pattern).__name__} is no pattern")
-
-
-def patterns_in(clauses: Sequence[Clause]) -> list[Pattern]:
-    """The clauses' patterns."""
-    return [clause.lhs for clause in clauses]

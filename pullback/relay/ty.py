@@ -12,7 +12,6 @@ Types compare by value with ``==``; variables are what they are by identity.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any as AnyValue
@@ -230,8 +229,3 @@ def ShapeVar(name: str) -> TypeVar:  # noqa: N802
 
 RelayRefType = RefType
 TypeConstraint = TypeRelation
-
-
-def tuple_of(types: Sequence[Type]) -> TupleType:
-    """The type of a tuple of such values."""
-    return TupleType(tuple(types))

@@ -321,7 +321,7 @@ def test_place_of_what_is_built_in_python() -> None:
     with pytest.raises(UserError) as caught:
         infer_expr(If(X, V, V))
     assert caught.value.span.file == __file__
-    assert "infer_expr(If(X, V, V))\n" in str(caught.value) or "X = var(" in str(caught.value)
+    assert '    X = var("x", shape=(2, 3))\n        ^^^^^^^^^^^^^^^^^^^^^^\n' in str(caught.value)  # the condition
 
 
 def test_all_mistakes_at_once() -> None:

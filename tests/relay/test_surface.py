@@ -16,10 +16,10 @@ SURFACE = {
     "relay": """
         TensorType TupleType FuncType RefType TypeVar IncompleteType Any scalar_type Var Constant Tuple TupleGetItem
         Call Let If Function GlobalVar RefCreate RefRead RefWrite Match Clause PatternConstructor PatternVar
-        PatternTuple PatternWildcard Constructor TypeData TypeCall GlobalTypeVar TypeRelation TypeKind Span ExprVisitor
-        ExprMutator ExprFunctor TypeVisitor TypeMutator bind var const ScopeBuilder TupleWrapper parse parse_expr
-        fromtext astext create_executor build optimize save_param_dict load_param_dict save_json load_json op nn
-        transform analysis frontend testing prelude loops ir_pass build_module backend aot vm adt ty expr
+        PatternTuple PatternWildcard Constructor TypeData TypeCall GlobalTypeVar TypeRelation TypeKind Span SourceName
+        ExprVisitor ExprMutator ExprFunctor TypeVisitor TypeMutator bind var const ScopeBuilder TupleWrapper parse
+        parse_expr fromtext astext create_executor build optimize save_param_dict load_param_dict save_json load_json op
+        nn transform analysis frontend testing prelude loops ir_pass build_module backend aot vm adt ty expr
     """,
     "relay.transform": """
         InferType gradient PartialEvaluate DeadCodeElimination FoldConstant ForwardFoldScaleAxis BackwardFoldScaleAxis
@@ -34,7 +34,7 @@ SURFACE = {
         check_kind check_basic_block_normal_form unmatched_cases list_op_freqs CallGraph post_order_visit
     """,
     "relay.backend": "interpreter.RefValue interpreter.ConstructorValue vm.VMCompiler vm.compile Executor Runtime",
-    "runtime": "vm.VirtualMachine container.ADT container.tuple_object enabled load_module",
+    "runtime": "vm.VirtualMachine vm.Executable container.ADT container.tuple_object enabled load_module",
     "contrib.graph_executor": "GraphModule create",
     "relay.prelude": "Prelude",
     "relay.loops": "while_loop",
@@ -81,6 +81,18 @@ def test_operator_with_gradient(name: str) -> None:
     op = tvm.relay.op.get(name)
     assert op.name == name
     assert op.get_attr("FPrimalGradient") is not None
+
+
+def test_nat_is_iterated() -> None:
+    """``nat_iterate`` of the prelude, once natural numbers are in it."""
+    prelude = tvm.relay.prelude.Prelude(tvm.IRModule())
+    tvm.relay.testing.add_nat_definitions(prelude)
+    assert prelude.nat_iterate.name_hint == "nat_iterate"
+
+
+def test_names_of_sources() -> None:
+    span = tvm.relay.Span(tvm.relay.SourceName("model.py"), 3)
+    assert span.source_name == "model.py" and span.source_name.name == "model.py" and span.line == 3
 
 
 def test_functions_by_name() -> None:

@@ -251,11 +251,6 @@ def all_of(*completes: Callable[[list[Type], Attrs], Any]) -> Callable[[list[Typ
     return complete
 
 
-def shapes_like(types: list[Type]) -> list[tuple[Any, ...]]:
-    """The shapes of tensors."""
-    return [t.shape for t in types if isinstance(t, TensorType)]
-
-
 def tensors_of(op: str, type_: Type) -> list[TensorType]:
     """The types of a tuple's tensors."""
     if not isinstance(type_, TupleType):
