@@ -17,7 +17,7 @@ from pullback.ir.errors import ArgumentError, InternalError, UserError
 
 LIBRARY_NAME = "libpullback_rt" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 NATIVE_DIRECTORY = Path(__file__).parent / "native"  # the C sources too: exported code takes them from here
-ABI = 4
+ABI = 5
 
 # enum pb_status of rt.h
 STATUS_OK, _STATUS_ARGUMENT, _, _STATUS_ENVIRONMENT, _STATUS_STATE, STATUS_STEP, STATUS_VALUE = range(7)

@@ -9,5 +9,6 @@
 #include "heap.c"
 #include "memory.c"
 #include "process_pool.c"
+#include "ranks.c"
 #include "status.c"
 #include "thread_pool.c"

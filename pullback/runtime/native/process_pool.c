@@ -115,7 +115,8 @@ static void process_for(const pb_runtime *runtime, pb_task task, void *closure, 
     process_share(runtime, pb_do_ranges, &ranges, count);
 }
 
-static const pb_runtime process_runtime = {PB_ABI, process_for, pb_now_ns, process_share, PB_HEAP_FUNCTIONS};
+static const pb_runtime process_runtime = {PB_ABI, process_for, pb_now_ns, process_share, PB_HEAP_FUNCTIONS,
+                                          NULL, pb_collective_start, pb_collective_wait};
 
 const pb_runtime *pb_runtime_get(void)
 {

@@ -19,7 +19,7 @@ extern "C" {
 #define PB_API /* `static` in an exported library, which has what it uses of the runtime in one file of its own */
 #endif
 
-#define PB_ABI 4 /* changes whenever pb_runtime does */
+#define PB_ABI 5 /* changes whenever pb_runtime does */
 #define PB_MAX_THREADS 256
 #define PB_ALIGNMENT 64 /* of every block from pb_alloc, in bytes */
 #define PB_MAPPED_BYTES (32 << 20) /* a block of at least so many is a mapping of its own */
@@ -93,8 +93,15 @@ typedef void (*pb_work)(void *closure, pb_share *share);
  *
  * grow gives more memory of a heap, and shrink takes back what it gave since a mark: see pb_heap. Both are NULL where
  * compiled code has no use for a heap.
+ *
+ * start begins a collective of the ranks that the table belongs to, and returns its ticket. The arrays stay as they are,
+ * and nobody looks at those that are received, until wait returns for that ticket. The descriptor is copied. All ranks
+ * start the same collectives in the same order. Where the ranks have failed (pb_ranks_failure), both return at once.
+ * Without ranks (NULL) a process is alone: it is rank 0 of 1. Both are NULL in exported libraries.
  */
 struct pb_heap;
+struct pb_ranks;
+struct pb_collective;
 typedef struct pb_runtime {
     int64_t abi; /* PB_ABI */
     void (*parallel_for)(const struct pb_runtime *runtime, pb_task task, void *closure, int64_t count);
@@ -102,7 +109,33 @@ typedef struct pb_runtime {
     void (*parallel_share)(const struct pb_runtime *runtime, pb_work work, void *closure, int64_t count);
     void *(*grow)(const struct pb_runtime *runtime, struct pb_heap *heap, int64_t bytes);
     void (*shrink)(const struct pb_runtime *runtime, struct pb_heap *heap, int64_t mark);
+    struct pb_ranks *ranks;
+    int64_t (*start)(const struct pb_runtime *runtime, const struct pb_collective *collective);
+    void (*wait)(const struct pb_runtime *runtime, int64_t ticket);
 } pb_runtime;
+
+/* ---- ranks.c: what several processes compute together -------------------------------------------------------- */
+
+/* What runtime/collectives.py defines, under the same names and in the same order. */
+typedef enum pb_collective_kind {
+    PB_REDUCE, PB_REDUCE_PIECES, PB_GATHER_PIECES, PB_BROADCAST, PB_ALL_TO_ALL, PB_PIECE, PB_RANK
+} pb_collective_kind;
+typedef enum pb_reduction { PB_SUM, PB_PROD, PB_MIN, PB_MAX } pb_reduction;
+
+/* `count` arrays of one dtype, each of so many `elements` as a whole; pieces have ceil(elements / ranks). A rank gives
+ * `count * shards` arrays (all shards of the first array, then all of the second) and receives `count`. `elements` of
+ * PB_RANK is {1}, and it receives an int64. */
+typedef struct pb_collective {
+    int32_t kind;      /* pb_collective_kind */
+    int32_t reduction; /* pb_reduction */
+    int32_t dtype;     /* pb_dtype */
+    int32_t root;      /* of a broadcast */
+    int32_t shards;    /* of a reduction, else 1 */
+    int32_t count;
+    const int64_t *elements;
+    const void *const *given;
+    void *const *received;
+} pb_collective;
 
 /* ---- heap.c: memory whose size only running tells ------------------------------------------------------------ */
 

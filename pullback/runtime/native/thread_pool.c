@@ -457,7 +457,7 @@ PB_API pb_status pb_pool_init(struct pb_pool *pool, int threads)
     if (pb_pool_bytes(threads) == 0 || (uintptr_t)pool % PB_ALIGNMENT != 0)
         return PB_ERROR_ARGUMENT;
     memset(pool, 0, bytes_of(threads));
-    pool->runtime = (pb_runtime){PB_ABI, do_job, pb_now_ns, share_job, PB_HEAP_FUNCTIONS};
+    pool->runtime = (pb_runtime){PB_ABI, do_job, pb_now_ns, share_job, PB_HEAP_FUNCTIONS, NULL, NULL, NULL};
     set_threads(pool, threads);
     return PB_OK;
 }
