@@ -55,7 +55,7 @@ def meaning_of(call: Call) -> Meaning:
     assert isinstance(call.op, Op)
     name, attrs = call.op.short.removeprefix("ccl."), call.attrs
     kind = {
-        "allreduce": "reduce", "reduce_scatter": "reduce_pieces", "allgather": "gather_pieces", "broadcast": "broadcast",
+        "allreduce": "reduce", "reduce_scatter": "reduce_pieces", "allgather": "gather_pieces",
     }.get(name, name)  # fmt: skip
     return Meaning(
         kind, attrs.get("op_type", "sum"), attrs.get("root", 0), attrs.get("shards", 1), attrs.get("num_workers", 0)
@@ -401,8 +401,8 @@ define(
         shards=shards, ranks=num_workers,
     ),
     gradient=_reduce_pieces_gradient,
-    doc="The rank's pieces (ccl.piece) of several tensors summed over all num_workers ranks: ccl.reduce, of which each\n"
-    "rank has its part alone.",
+    doc="The rank's pieces (ccl.piece) of several tensors summed over all num_workers ranks: ccl.reduce, of which\n"
+    "each rank has its part alone.",
     **_common,
 )  # fmt: skip
 
