@@ -10,6 +10,7 @@ from itertools import islice
 from pullback.codegen.expressions import Lanes
 from pullback.codegen.memory import padded
 from pullback.codegen.neighbours import NeighbourStores
+from pullback.codegen.collective import await_collective, start_collective
 from pullback.codegen.packed import packed_call
 from pullback.codegen.poly import Poly, lane_number
 from pullback.codegen.values import Value
@@ -42,6 +43,8 @@ from pullback.tir.stmt import (
     If,
     KernelCall,
     Let,
+    Await,
+    Collective,
     PackedCall,
     Prefetch,
     Recur,
@@ -83,6 +86,12 @@ class Statements(NeighbourStores):
 
     def stmt_prefetch(self, node: Prefetch) -> None:
         self.prefetch(node)
+
+    def stmt_collective(self, node: Collective) -> None:
+        start_collective(self, node)
+
+    def stmt_await(self, node: Await) -> None:
+        await_collective(self, node)
 
     def stmt_packedcall(self, node: PackedCall) -> None:
         packed_call(self, node)
@@ -441,6 +450,10 @@ def stored_buffers(node: Stmt) -> tuple[Buffer, ...]:
             found.update(dict.fromkeys((*n.buffers, n.heap)))
         elif isinstance(n, (KernelCall, HostCall)):
             found.update(dict.fromkeys(n.buffers))
+        elif isinstance(n, Collective):
+            found.update(dict.fromkeys((*n.received, *([] if n.ticket is None else [n.ticket]))))
+        elif isinstance(n, Await):
+            found.update(dict.fromkeys((*n.received, *n.targets)))
         elif isinstance(n, PackedCall):
             found.update(dict.fromkeys((*n.outputs, n.flag)))
         elif isinstance(n, Box):

@@ -32,6 +32,8 @@ from pullback.tir.stmt import (
     KernelCall,
     Let,
     PackedCall,
+    Collective,
+    Await,
     Prefetch,
     PrimFunc,
     Recur,
@@ -48,7 +50,7 @@ from pullback.tir.stmt import (
 
 __all__ = [
     "Allocate", "Binary", "Box", "Buffer", "BufferLoad", "BufferStore", "Call", "Cast", "Check", "FloatImm", "For",
-    "HostCall", "If", "IntImm", "KernelCall", "Let", "PackedCall", "Prefetch", "PrimExpr", "PrimFunc", "Recur",
+    "HostCall", "If", "IntImm", "KernelCall", "Let", "PackedCall", "Collective", "Await", "Prefetch", "PrimExpr", "PrimFunc", "Recur",
     "Release", "Select", "Seq", "Stmt", "Stop", "Unbox", "Var", "While", "as_expr", "binary", "call", "cast",
     "const", "fma", "loop", "maximum", "minimum", "select", "seq", "store",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from pullback.relax.op import (  # noqa: F401
     batching,
     binary,
     call_te,
+    ccl,
     call_tir,
     convolution,
     create,
