@@ -28,9 +28,12 @@ class SyncBatchNorm(FunctionPass):
 
     num_workers: int
 
-    def function(self, function: Function, module: IRModule) -> Function:
+    def run(self, module: IRModule) -> IRModule:
         if whole("num_workers", self.num_workers) < 1:
             raise ArgumentError(f"{self.name}: num_workers must be at least 1, got {self.num_workers}")
+        return super().run(module)
+
+    def function(self, function: Function, module: IRModule) -> Function:
         return _Synchronize(self.num_workers).function(function)
 
 
