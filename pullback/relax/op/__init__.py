@@ -56,6 +56,7 @@ from pullback.relax.op import (  # noqa: F401
     scan,
     scatter,
     search,
+    shard,
     sort,
     special,
     suppression,
