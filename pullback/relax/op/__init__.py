@@ -56,9 +56,11 @@ from pullback.relax.op import (  # noqa: F401
     scan,
     scatter,
     search,
+    shard,
     sort,
     special,
     suppression,
+    sync_batch_norm,
 )
 from pullback.relax.op.call_tir import call_tir, call_tir_with_grad  # noqa: F401, F811
 from pullback.relax.op.namespace import Namespace, no_op
