@@ -116,6 +116,29 @@ def test_shards_decide_alone(stage: int) -> None:
             assert np.array_equal(a, b) and np.array_equal(b, c)
 
 
+def normed() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 5, bias=False), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+
+
+@pytest.mark.parametrize("stage", [0, 3])
+@pytest.mark.parametrize(("ranks", "shards"), [(2, 1), (4, 1), (2, 2), (1, 4)])
+def test_batch_norm_takes_the_statistics_of_all_rows(stage: int, ranks: int, shards: int) -> None:
+    data, trainer = batches(), trainer_of(ADAMW(), net=normed())
+    assert_close(on_ranks(trainer, data, ranks, shards, stage), alone(trainer, data), 1e-4, 2e-5)
+
+
+def test_statistics_of_each_shard() -> None:
+    """Moving statistics are the mean of those of the shards: the same on all ranks."""
+    data, trainer = batches()[:1], trainer_of(optim.SGD(0.0), net=normed())
+    losses, values = on_ranks(trainer, data, 4, sync_batch_norm=False)
+    wanted = [np.array(v) for v in trainer._values.all]
+    x = data[0][0] @ wanted[0].T
+    means = [x[2 * r : 2 * r + 2].mean(0) for r in range(4)]
+    moving = next(v for v, s in zip(values, trainer._interface.kept, strict=True) if s.name == "1.running_mean")
+    np.testing.assert_allclose(moving, 0.1 * np.mean(means, axis=0), rtol=1e-5)
+    assert losses != on_ranks(trainer, data, 4)[0]
+
+
 def losses_with_counts() -> list[Any]:
     return [
         nn.CrossEntropyLoss(ignore_index=1),
