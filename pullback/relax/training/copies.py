@@ -3,7 +3,8 @@
 A copy goes on bit for bit as the original would. It has values and a random generator of its own, those of a whole
 step whatever other threads do, and a copy of the ``nn.Module`` that it trains, if there is one, whose values are read
 from the trainer's copy: they are kept once. A pickle leaves out a module that cannot be pickled, with a warning.
-Compiled code is no part of a pickle: it is compiled again, or comes from the cache.
+Compiled code is no part of a pickle: it is compiled again, or comes from the cache. A pickle holds whole values, and a
+copy of a trainer over several ranks what each rank holds: all ranks pickle, and all copy.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 
 from pullback.ir.forks import renewed
 from pullback.relax.training.interface import Interface
+from pullback.relax.training.placement import Placement
 from pullback.relax.training.program import Programs
 
-_DERIVED = ("_turn", "_interface", "_programs", "_weighted")
+_DERIVED = ("_turn", "_interface", "_placement", "_programs", "_weighted")
 _SHARED = ("mod", "vm", "device", "_weighted_mod")  # nobody changes them
 
 
@@ -27,6 +29,7 @@ class Copies:
 
     _turn: threading.RLock
     _values: Any
+    _placement: Placement
     _generator: Any
     mod: Any
     vm: Any
@@ -37,6 +40,8 @@ class Copies:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self._state()
+        if "_values" in state:
+            state["_whole_values"] = self._placement.whole(state.pop("_values"))
         if state.get("model") is not None:
             try:
                 pickle.dumps(state["model"])
@@ -60,11 +65,14 @@ class Copies:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         weighted = state.pop("_weighted_mod", None)
+        whole = state.pop("_whole_values", None)
         vars(self).update(state)
         self._turn = threading.RLock()
         renewed(self, "_turn", "_generator")
-        if "_values" in state:
+        if whole is not None or "_values" in state:
             self._interface = Interface.of(self.mod)
+            self._placement = Placement.of(self._interface)
+            self._values = state["_values"] if whole is None else self._placement.held(whole)
             self._programs = Programs(self.mod, self._interface, self.vm, self._load_module)
             self._weighted = weighted and self._weighted_programs(weighted)
         if self.model is not None:

@@ -3,7 +3,8 @@ type."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -63,6 +64,7 @@ class Interface:
     prediction: TensorStructInfo  # the type of the first output
     record: TrainingRecord
     convention: Convention
+    distributed: Mapping[str, Any] = field(default_factory=dict)  # the module attribute: over which ranks, and how
 
     @staticmethod
     def of(module: IRModule) -> Interface:
@@ -85,6 +87,7 @@ class Interface:
             _first_output(module[BACKBONE]),
             _record(module.attrs.get("training", {})),
             convention,
+            module.attrs.get("distributed", {}),
         )
 
     @property

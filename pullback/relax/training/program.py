@@ -86,8 +86,9 @@ class Programs:
         self.main = Program(interface, lambda: module, lambda: evaluation(module), load, vm)
         self._others: dict[int, Program] = {}
 
-    def of(self, rows: int | None) -> Program:
-        """The program for batches of ``rows`` rows; the module's own for None."""
+    def of(self, rows: int | None, whole: int | None = None) -> Program:
+        """The program for batches of ``rows`` rows; the module's own for None. ``whole``: the rows of the batch that
+        several ranks compute together, of which it takes ``rows``."""
         batch = self.interface.batch
         if rows == batch or rows is None or not isinstance(batch, int):  # the very size, or any
             return self.main

@@ -102,6 +102,9 @@ class SetupTrainer(Pass):
     ``trainable``: patterns of the names of parameters (shell-style, as in ``fnmatch``). What none of them matches is
     left as it is, as what the model freezes. None trains all that the model does not freeze.
 
+    ``distributed``: a ``Distribution`` over the ranks of the calling thread: the step computes a part of each batch,
+    and joins what all compute (``DataParallel``).
+
     Raises a UserError that says what of the above does not hold.
     """
 
@@ -112,6 +115,7 @@ class SetupTrainer(Pass):
     precision: str | None = None
     flush_subnormals: bool = True
     trainable: Sequence[str] | None = None
+    distributed: Any = None
 
     def __post_init__(self) -> None:
         check_loss_and_optimizer(self.loss, self.optimizer)

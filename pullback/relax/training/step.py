@@ -145,6 +145,11 @@ class BoundFunction:
         return bound.call
 
 
+    def release(self) -> None:
+        """Let go of the values that calls are bound to; the next call of each shape is bound anew."""
+        self._bound.clear()
+
+
 @dataclass
 class _Bound:
     """A bound call, and what it is bound to."""
