@@ -13,8 +13,10 @@ import copy
 import pickle
 import threading
 import warnings
+from dataclasses import replace
 from typing import Any
 
+from pullback.ir.errors import UserError
 from pullback.ir.forks import renewed
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.placement import Placement
@@ -29,10 +31,16 @@ class Copies:
 
     _turn: threading.RLock
     _values: Any
+    _interface: Interface
+    _setup: Any
+    _seed: int
+    _epochs: int
+    _layers: Any
     _placement: Placement
     _generator: Any
     mod: Any
     vm: Any
+    device: Any
     _load_module: Any
     model: Any
     _weighted: Programs | None
@@ -77,6 +85,28 @@ class Copies:
             self._weighted = weighted and self._weighted_programs(weighted)
         if self.model is not None:
             self.model.held_by(self)
+
+    def without_ranks(self) -> Any:
+        """A trainer of one process that goes on from here: with the same values, and the same order of rows. All ranks
+        call it, and get one each. Of a trainer without ``distributed=`` it is a copy.
+
+        Raises UserError when the trainer, as the copy of another, does not hold what it was made from.
+        """
+        if self._interface.distributed is None:
+            return copy.deepcopy(self)
+        if self._setup is None:
+            raise UserError(
+                "a trainer of one process cannot be made: this one does not know its model, only the finished module",
+                hint="ask the trainer itself, not a copy of it; a checkpoint can be loaded by one process",
+            )
+        model, setup = self._setup
+        result: Any = type(self)(model, int(model.attrs["param_num"]), replace(setup, distributed=None))
+        result.build("debug" if self.vm.executable.target is None else self.vm.executable.target, self.device)
+        with self._turn:
+            result._values = self._placement.whole(self._values).copy()
+            result._generator, result._seed = copy.deepcopy(self._generator), self._seed
+            result._epochs, result._layers = self._epochs, self._layers
+        return result
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         result = memo[id(self)] = type(self).__new__(type(self))

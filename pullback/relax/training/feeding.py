@@ -130,7 +130,7 @@ class Feeding:
         return batch if isinstance(batch, int) else min(64, source.rows or 1)
 
     def _program(self, source: Source, rows: int, whole: int | None = None) -> Program:
-        """The program for batches of so many rows of a source; of a step on ``whole`` rows, of which these are a part."""
+        """The program for batches of so many rows of a source: of a step of several ranks, its part of ``whole``."""
         return (self._with_weights() if source.weighted else self._programs).of(rows, whole)
 
     def _fits(self, program: Program) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -29,23 +29,34 @@ _ALONE = Alone()
 
 @dataclass(frozen=True)
 class Placement:
-    """Of a trainer over ``size`` ranks, what each rank holds. ``params``, ``optimizer_states``: the numbers of those of
-    which it holds pieces."""
+    """Of a trainer module, what each rank holds."""
 
     interface: Interface
-    size: int = 1
-    params: frozenset[int] = field(default_factory=frozenset)
-    optimizer_states: frozenset[int] = field(default_factory=frozenset)
 
     @staticmethod
     def of(interface: Interface) -> Placement:
         """That of a trainer module, as its attribute ``distributed`` says."""
-        size, stage = int(interface.distributed.get("ranks", 1)), int(interface.distributed.get("stage", 0))
-        if size == 1:
-            return Placement(interface)
-        params = range(len(interface.params)) if stage >= 3 else ()
-        states = _of_parameters(interface) if stage >= 1 else ()
-        return Placement(interface, size, frozenset(params), frozenset(states))
+        return Placement(interface)
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return 1 if self.interface.distributed is None else self.interface.distributed.ranks
+
+    @property
+    def has_pieces(self) -> bool:
+        return bool(self.interface.pieces)
+
+    @cached_property
+    def params(self) -> frozenset[int]:
+        """The numbers of the parameters of which a rank holds a piece."""
+        return frozenset(i for i in self.interface.pieces if i < len(self.interface.params))
+
+    @cached_property
+    def optimizer_states(self) -> frozenset[int]:
+        """The numbers of such optimizer states."""
+        first = len(self.interface.kept) - len(self.interface.optimizer_states)
+        return frozenset(i - first for i in self.interface.pieces if i >= first)
 
     @property
     def ranks(self) -> Ranks:
@@ -66,10 +77,6 @@ class Placement:
         """What this rank takes of batches."""
         ranks = self.ranks
         return ALONE if ranks.size == 1 else Share(ranks.rank, ranks.size)
-
-    @property
-    def has_pieces(self) -> bool:
-        return bool(self.params or self.optimizer_states)
 
     def kind(self, slot: Slot) -> str:
         """Whether a rank holds the WHOLE tensor or a PIECE."""
@@ -130,8 +137,7 @@ class Placement:
 
     @cached_property
     def _pieces(self) -> frozenset[tuple[str, str]]:
-        slots = [self.interface.params[i] for i in self.params]
-        slots += [self.interface.optimizer_states[i] for i in self.optimizer_states]
+        slots = [self.interface.kept[i] for i in self.interface.pieces]
         return frozenset((slot.kind, slot.name) for slot in slots)
 
     def _cut(self, whole: Mapping[int, Tensor | None], numbers: frozenset[int]) -> dict[int, Tensor | None]:
@@ -152,11 +158,3 @@ class Placement:
         found = self.ranks.collective("gather_pieces", pieces, [static_shape(slots[i]) for i in there])
         joined = dict(zip(there, map(tensor, found), strict=True))
         return tuple(joined.get(i, value) for i, value in enumerate(values))
-
-
-def _of_parameters(interface: Interface) -> list[int]:
-    """The numbers of the optimizer states that belong to a parameter and have its shape."""
-    shapes = {slot.name: static_shape(slot) for slot in interface.params}
-    owners = [label.partition(" of ")[2] for label in interface.record.optimizer_states]
-    pairs = zip(owners, interface.optimizer_states, strict=True)
-    return [i for i, (owner, slot) in enumerate(pairs) if owner in shapes and static_shape(slot) == shapes[owner]]

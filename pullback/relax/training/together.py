@@ -27,19 +27,19 @@ def agree(ranks: Ranks, values: Mapping[str, str]) -> None:
             more = f" (and others on {len(others) - 1} more ranks)" if len(others) > 1 else ""
             raise RankError(
                 f"{what}: {several[0]} on rank 0, {several[others[0]]} on rank {others[0]}{more}",
-                hint="all ranks run the same program on the same data, and each takes its rows of every batch: seed what"
-                " is drawn, and shuffle by fit(shuffle=True) or with the same seed everywhere",
+                hint="all ranks run the same program on the same data, and each takes its rows of every batch; what is"
+                " drawn or shuffled needs the same seed everywhere",
             )
 
 
 def raise_first(ranks: Ranks, check: Callable[[], None]) -> None:
-    """Call what raises a UserError on some ranks, maybe: the first rank's that has one is raised on all. Collective."""
-    own: UserError | None = None
+    """Call what raises an error on some ranks, maybe: the first rank's that has one is raised on all. Collective."""
+    own: Exception | None = None
     try:
         check()
-    except UserError as error:
+    except Exception as error:
         own = error
-    found = ranks.exchange(None if own is None else (own.message, own.hint))
+    found = ranks.exchange(None if own is None else _told(own))
     first = next((rank for rank, told in enumerate(found) if told is not None), None)
     if first is None:
         return
@@ -47,6 +47,11 @@ def raise_first(ranks: Ranks, check: Callable[[], None]) -> None:
         raise own
     message, hint = found[first]  # type: ignore[misc]
     raise RankError(f"rank {first}: {message}", hint=hint)
+
+
+def _told(error: Exception) -> tuple[str, str | None]:
+    """What an error says, and how to mend it."""
+    return (error.message, error.hint) if isinstance(error, UserError) else (f"{type(error).__name__}: {error}", None)
 
 
 def on_first(ranks: Ranks, action: Callable[[], T]) -> T:

@@ -55,6 +55,7 @@ from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, tensor
 
 FEW = 4  # parameters that a trainer's text names
+_BUILT = ("mod", "vm", "device", "_interface", "_placement", "_programs", "_values")  # what build() makes
 
 
 @guided
@@ -183,7 +184,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         return type(self.vm)(compile(module, "debug" if target is None else target), self.device, self.vm.profiling)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("mod", "vm", "device", "_interface", "_programs", "_values", "_placement") and self.__dict__.get("_setup"):
+        if name in _BUILT and self.__dict__.get("_setup"):
             raise UserError("this trainer is not built yet", hint="call trainer.build(target=…, device=…) first")
         raise no_attribute("the trainer", name, dir(Trainer))
 
@@ -592,9 +593,13 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         from pullback.deploy.export import export
 
         with self._turn:
-            return export(
-                self, folder, target, name, batch_size=batch_size, sizes=sizes, embed=embed, functions=functions,
-                fold_frozen=fold_frozen, merge=merge,
+            alone = self.without_ranks() if self._interface.distributed is not None else self
+            return on_first(
+                self._placement.ranks,
+                lambda: export(
+                    alone, folder, target, name, batch_size=batch_size, sizes=sizes, embed=embed, functions=functions,
+                    fold_frozen=fold_frozen, merge=merge,
+                ),
             )  # fmt: skip
 
     # ---- what one sees -----------------------------------------------------------------------------------------------
@@ -680,7 +685,7 @@ def _identity(interface: Interface) -> dict[str, str]:
         "the optimizer": f"{record.optimizer}({hyperparameters})",
         "the precision": record.precision,
         "digests of the model": f"{record.network}, {digests}",
-        "the distribution": str(dict(interface.distributed)),
+        "the distribution": str(interface.distributed and interface.distributed.attribute),
     }
 
 
