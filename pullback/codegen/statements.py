@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable, Iterable
 from itertools import islice
 
+from pullback.codegen.collective import await_collective, start_collective
 from pullback.codegen.expressions import Lanes
 from pullback.codegen.memory import padded
 from pullback.codegen.neighbours import NeighbourStores
-from pullback.codegen.collective import await_collective, start_collective
 from pullback.codegen.packed import packed_call
 from pullback.codegen.poly import Poly, lane_number
 from pullback.codegen.values import Value
@@ -36,15 +36,15 @@ from pullback.tir.math import expand, is_chain
 from pullback.tir.ranges import LARGEST_SIZE
 from pullback.tir.stmt import (
     Allocate,
+    Await,
     Box,
     BufferStore,
+    Collective,
     For,
     HostCall,
     If,
     KernelCall,
     Let,
-    Await,
-    Collective,
     PackedCall,
     Prefetch,
     Recur,

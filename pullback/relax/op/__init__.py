@@ -73,7 +73,8 @@ grad = Namespace("grad")  # ops that gradients need
 image = Namespace("image")
 vision = Namespace("vision")
 batch = Namespace("batch")  # ops over a batch, which VMap makes
-_NAMESPACES = {"nn": nn, "random": random, "grad": grad, "image": image, "vision": vision, "batch": batch}
+ccl = Namespace("ccl")  # type: ignore[assignment]  # noqa: F811
+_NAMESPACES = {"nn": nn, "random": random, "grad": grad, "image": image, "vision": vision, "batch": batch, "ccl": ccl}
 for _name, _namespace in _NAMESPACES.items():
     _module = sys.modules.setdefault(f"{__name__}.{_name}", ModuleType(f"{__name__}.{_name}"))
     _module.__getattr__ = _namespace.__getattr__  # type: ignore[method-assign]  # from pullback.relax.op.nn import relu

@@ -14,16 +14,16 @@ from pullback.script.printer.types import quoted, sequence
 from pullback.tir.expr import Buffer, PrimExpr, Var
 from pullback.tir.stmt import (
     Allocate,
+    Await,
     Box,
     BufferStore,
     Check,
+    Collective,
     For,
     HostCall,
     If,
     KernelCall,
     Let,
-    Await,
-    Collective,
     PackedCall,
     Prefetch,
     PrimFunc,
