@@ -12,6 +12,7 @@ import os
 import re
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 from pullback.command.hosts import Host, reachable, room
 from pullback.command.mpirun import Launcher
@@ -29,6 +30,7 @@ from pullback.ir.errors import UserError
 
 GRACE = 30.0  # seconds in which ranks that are asked to end may still save
 _TICK = 0.05
+LINGER = 10.0  # seconds in which all ranks have to end when one has
 _DRAIN = 2.0  # seconds in which the last output arrives
 _LONGEST_WAIT = 60.0  # seconds before a restart
 _PR_SET_PDEATHSIG = 1
@@ -66,8 +68,9 @@ class Start:
     def __init__(self, ranks: Ranks, program: Sequence[str]) -> None:
         self.ranks, self.program = ranks, program
         self.batch_size: int | None = None  # when the ranks have told it
-        self._places: dict[tuple[str, int], int] = {}  # machine and process, of each rank
+        self._ended: list[int] = []  # ranks, in the order in which they ended or failed, as far as that is known
         self._is_refused = False
+        self._watch: Callable[[int, int], None] = lambda rank, pid: None
         self._launchers: list[str] = []  # lines of the launcher's own
         self._stopped_by: int | None = None
         self._deadline = float("inf")
@@ -96,19 +99,21 @@ class Start:
         """Show the output until the launcher has ended."""
         assert process.stdout is not None and process.stderr is not None
         label = self.ranks.launcher and self.ranks.launcher.label
-        streams = {
-            process.stdout: _Stream(label, self.ranks.count),
-            process.stderr: _Stream(label, self.ranks.count, 2),
-        }
-        with selectors.DefaultSelector() as selector:
+        size = self.ranks.count
+        streams = {process.stdout: _Stream(label, size, sys.stdout), process.stderr: _Stream(label, size, sys.stderr)}
+        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
+            self._watch = lambda rank, pid: _register(selector, stack, rank, pid)
             for pipe in streams:
                 os.set_blocking(pipe.fileno(), False)
                 selector.register(pipe, selectors.EVENT_READ)
             ended = float("inf")
-            while selector.get_map() and time.monotonic() < ended + _DRAIN:
+            while any(key.data is None for key in selector.get_map().values()) and time.monotonic() < ended + _DRAIN:
                 for key, _ in selector.select(_TICK):
                     pipe: Any = key.fileobj
-                    if not self._take(streams[pipe], pipe):
+                    if key.data is not None:
+                        selector.unregister(pipe)
+                        self._has_ended(key.data)
+                    elif not self._take(streams[pipe], pipe):
                         selector.unregister(pipe)
                 for stream in streams.values():
                     stream.shown.flush(time.monotonic())
@@ -121,6 +126,12 @@ class Start:
             self._show(stream, stream.lines.rest())
             stream.shown.flush(float("inf"))
             stream.file.flush()
+
+    def _has_ended(self, rank: int) -> None:
+        """A rank has ended, or will: the others follow."""
+        if rank not in self._ended:
+            self._ended.append(rank)
+        self._deadline = min(self._deadline, time.monotonic() + LINGER)
 
     def _take(self, stream: _Stream, pipe: IO[bytes]) -> bool:
         """Read what there is; False at the end."""
@@ -141,8 +152,10 @@ class Start:
                 stream.shown.add(rank, text, time.monotonic())
 
     def _learn(self, rank: int, facts: dict[str, Any]) -> None:
-        if "pid" in facts:
-            self._places[facts["host"], facts["pid"]] = rank
+        if facts.get("host") == socket.gethostname():
+            self._watch(rank, facts["pid"])
+        if facts.get("failed"):
+            self._has_ended(rank)
         self.batch_size = facts.get("batch_size", self.batch_size)
         self._is_refused |= bool(facts.get("refused"))
 
@@ -183,28 +196,45 @@ class Start:
     def _reason(self, code: int) -> tuple[str, bool]:
         """Why the ranks ended, and whether that is all that the launcher says."""
         text = " ".join(self._launchers)
-        if self.ranks.launcher is None and code < 0:
-            return f"rank 0 was killed by {_signal(-code)}", True
-        if found := re.search(r"process rank (\d+) with PID \d+ on node (\S+)\s+exited on\s+signal (\d+)", text):
-            return f"rank {found[1]} on {found[2]} was killed by {_signal(int(found[3]))}", True
-        if found := re.search(r"PID (\d+) RUNNING AT (\S+)", text):  # Hydra's
-            rank = self._places.get((found[2], int(found[1])))
-            who = f"process {found[1]} on {found[2]}" if rank is None else f"rank {rank} on {found[2]}"
-            killed = re.search(r"\(signal (\d+)\)|KILLED BY SIGNAL: (\d+)", text)
-            if killed:
-                return f"{who} was killed by {_signal(int(killed[1] or killed[2]))}", True
-            exited = re.search(r"EXIT CODE: (\d+)", text)
-            return f"{who} ended with code {exited[1] if exited else code}", True
+        if self.ranks.launcher is None:
+            return f"rank 0 {_how(code % 256 << 8 if code >= 0 else -code)}", True
+        if found := re.search(r"process rank (\d+) with PID \d+ on node \S+\s+exited on\s+signal (\d+)", text):
+            return f"rank {found[1]} {_how(int(found[2]))}", True
         if found := re.search(r"Process name:\s+\[\S+,(\d+)\]\s+Exit code:\s+(\d+)", text):
-            return f"rank {found[1]} ended with code {found[2]}", True
-        return f"{'rank 0' if self.ranks.count == 1 else 'the ranks'} ended with code {code}", False
+            return f"rank {found[1]} {_how(int(found[2]) << 8)}", True
+        if found := re.search(r"Exit codes:((?: +\[\S+\] [\d,]+)+)", text):  # Hydra's, which ends the others by SIGKILL
+            statuses = dict(enumerate(map(int, re.findall(r"\d+(?=,|\s|$)", re.sub(r"\[\S+\]", "", found[1])))))
+            own = [rank for rank in self._ended if statuses.get(rank)]
+            own += [rank for rank, status in statuses.items() if status not in (0, signal.SIGKILL)]
+            if own:
+                return f"rank {own[0]} {_how(statuses[own[0]])}", True
+            if signal.SIGKILL in statuses.values():
+                return f"a rank {_how(signal.SIGKILL)}", True
+        if self._ended and time.monotonic() > self._deadline:
+            return f"rank {self._ended[0]} ended, and the others did not within {LINGER:g} s", False
+        return f"the ranks ended with code {code}", False
+
+
+def _how(status: int) -> str:
+    """What a status of the system's ``wait`` says."""
+    number = status & 0x7F
+    return f"was killed by {_signal(number)}" if number else f"ended with code {status >> 8}"
+
+
+def _register(selector: selectors.BaseSelector, stack: contextlib.ExitStack, rank: int, pid: int) -> None:
+    """Have the selector tell when a process of this machine ends, where the system can (Linux)."""
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            descriptor = os.pidfd_open(pid)
+            stack.callback(os.close, descriptor)
+            selector.register(descriptor, selectors.EVENT_READ, rank)
 
 
 class _Stream:
-    """Standard output (1) or error (2) of all ranks."""
+    """Standard output or error of all ranks."""
 
-    def __init__(self, label: re.Pattern[bytes] | None, size: int, number: int = 1) -> None:
-        self.file = sys.stdout if number == 1 else sys.stderr
+    def __init__(self, label: re.Pattern[bytes] | None, size: int, file: TextIO) -> None:
+        self.file = file
         self.lines = Lines(label)
         self.shown = Together(size, self._print)
 
@@ -239,7 +269,7 @@ def _signal(number: int) -> str:
         name = signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-    return f"{name}, as the system does when memory is short" if name == "SIGKILL" else name
+    return f"{name} (out of memory?)" if name == "SIGKILL" else name
 
 
 @dataclass

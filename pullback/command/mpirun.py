@@ -49,7 +49,7 @@ class Launcher:
         """The command line that starts a program on so many ranks, which get the variables of ``environment``."""
         started = [str(self.program)]
         if self.family == HYDRA:
-            started += ["-prepend-pattern", _HYDRA_LABEL]
+            started += ["-prepend-pattern", _HYDRA_LABEL, "-print-all-exitcodes"]
             started += ["-hosts", ",".join(map(str, hosts))] if hosts else []
         else:
             started += ["--bind-to", "none"]

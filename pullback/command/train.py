@@ -272,15 +272,14 @@ def as_rank() -> Iterator[None]:
     """Be one of the ranks that a launcher started, if it did: what this one raises ends the others."""
     with sigterm_as_interrupt():
         try:
+            tell_place()
             if started_by_launcher():
                 ranks.start()
-            tell_place()
             yield
         except ranks.RankError:
             raise
         except BaseException as error:
-            if isinstance(error, UserError):
-                tell(refused=True)
+            tell(failed=True, refused=isinstance(error, UserError))
             ranks.current().fail(f"{type(error).__name__}: {error}")
             raise
 
