@@ -30,7 +30,7 @@ from pullback.ir.errors import UserError
 
 GRACE = 30.0  # seconds in which ranks that are asked to end may still save
 _TICK = 0.05
-LINGER = 10.0  # seconds in which all ranks have to end when one has
+LINGER = 8.0  # seconds in which all ranks have to end when one has
 _DRAIN = 2.0  # seconds in which the last output arrives
 _LONGEST_WAIT = 60.0  # seconds before a restart
 _PR_SET_PDEATHSIG = 1
@@ -204,8 +204,9 @@ class Start:
             return f"rank {found[1]} {_how(int(found[2]) << 8)}", True
         if found := re.search(r"Exit codes:((?: +\[\S+\] [\d,]+)+)", text):  # Hydra's, which ends the others by SIGKILL
             statuses = dict(enumerate(map(int, re.findall(r"\d+(?=,|\s|$)", re.sub(r"\[\S+\]", "", found[1])))))
-            own = [rank for rank in self._ended if statuses.get(rank)]
-            own += [rank for rank, status in statuses.items() if status not in (0, signal.SIGKILL)]
+            failed = [rank for rank, status in statuses.items() if status]
+            own = failed if len(failed) == 1 else [rank for rank in self._ended if rank in failed]
+            own += [rank for rank in failed if statuses[rank] != signal.SIGKILL]
             if own:
                 return f"rank {own[0]} {_how(statuses[own[0]])}", True
             if signal.SIGKILL in statuses.values():

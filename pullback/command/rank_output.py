@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-HOLD = 1.0  # seconds for which a line waits for others that write the same
+HOLD = 1.0  # seconds for which a line waits for ranks that write the same
+HOLD_FIRST = 0.2  # one of rank 0, which people look at
 _LONGEST = 1 << 20  # bytes of a line: a longer one is cut
 
 
@@ -65,7 +66,10 @@ class _Entry:
     text: str
     since: float
     ranks: set[int] = field(default_factory=set)
-    is_shown: bool = False
+
+    def wait(self, size: int) -> float:
+        """How many seconds it waits for others."""
+        return 0.0 if len(self.ranks) == size else HOLD_FIRST if 0 in self.ranks else HOLD
 
 
 class Together:
@@ -76,33 +80,23 @@ class Together:
 
     def __init__(self, size: int, show: Callable[[str], None]) -> None:
         self._size, self._show = size, show
-        self._recent: list[_Entry] = []
+        self._waiting: list[_Entry] = []
 
     def add(self, rank: int, text: str, now: float) -> None:
         """A line of a rank at a time in seconds."""
-        last = max((i for i, entry in enumerate(self._recent) if rank in entry.ranks), default=-1)
-        waits = any(rank in entry.ranks and not entry.is_shown for entry in self._recent)
-        same = (entry for entry in self._recent[last + 1 :] if entry.text == text)
-        entry = next((e for e in same if not e.is_shown or (0 in e.ranks and not waits)), None)
+        last = max((i for i, entry in enumerate(self._waiting) if rank in entry.ranks), default=-1)
+        entry = next((entry for entry in self._waiting[last + 1 :] if entry.text == text), None)
         if entry is None:
             entry = _Entry(text, now)
-            self._recent.append(entry)
+            self._waiting.append(entry)
         entry.ranks.add(rank)
 
     def flush(self, now: float) -> None:
-        """Show what need not wait any more: that of rank 0 soon, that of others when rank 0 had time to write it."""
-        before: set[int] = set()  # ranks with an earlier line that is not shown yet
-        for entry in self._recent:
-            if entry.is_shown:
-                continue
+        """Show what has waited long enough."""
+        while self._waiting and now >= self._waiting[0].since + self._waiting[0].wait(self._size):
+            entry = self._waiting.pop(0)
             is_plain = len(entry.ranks) == self._size or entry.ranks == {0}
-            if not before & entry.ranks and (is_plain or now - entry.since >= HOLD):
-                self._show(entry.text if is_plain else f"[{named(entry.ranks)}] {entry.text}")
-                entry.is_shown = True
-            else:
-                before |= entry.ranks
-        while self._recent and self._recent[0].is_shown and now - self._recent[0].since >= HOLD:
-            self._recent.pop(0)
+            self._show(entry.text if is_plain else f"[{named(entry.ranks)}] {entry.text}")
 
 
 def named(ranks: set[int]) -> str:

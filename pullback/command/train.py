@@ -276,6 +276,7 @@ def as_rank() -> Iterator[None]:
             if started_by_launcher():
                 ranks.start()
             yield
+            ranks.current().barrier()  # a rank that ends early looks like one that failed
         except ranks.RankError:
             raise
         except BaseException as error:

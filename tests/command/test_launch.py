@@ -22,7 +22,7 @@ from pullback.command import launch, mpirun
 from pullback.command.hosts import Host, hosts_of
 from pullback.command.launch import Ending, Ranks, Restarts, Start, most_ranks
 from pullback.command.mpirun import HYDRA, OPEN_MPI, Launcher
-from pullback.command.rank_output import HOLD, Lines, Together, named
+from pullback.command.rank_output import HOLD, HOLD_FIRST, Lines, Together, named
 from pullback.command.rank_reports import LAUNCHED, tell, told
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.runtime import affinity
@@ -90,18 +90,19 @@ def shown(size: int, events: Sequence[tuple[float, int, str]]) -> list[str]:
 
 def test_what_several_ranks_write_stands_once() -> None:
     assert shown(1, [(0, 0, "a"), (0, 0, "a")]) == ["a", "a"]
-    assert shown(3, [(0, 0, "a"), (0.1, 2, "a"), (0.2, 1, "a")]) == ["a"]
-    assert shown(3, [(0, 2, "a"), (0.1, 0, "a"), (0.2, 1, "a")]) == ["a"]
-    assert shown(3, [(0, 2, "a"), (0.1, 1, "a")]) == ["[ranks 1, 2] a"]
+    assert shown(3, [(0, 0, "a"), (0.1, 2, "a"), (0.15, 1, "a")]) == ["a"]
+    assert shown(3, [(0, 2, "a"), (0.1, 0, "a"), (0.15, 1, "a")]) == ["a"]
+    assert shown(3, [(0, 2, "a"), (0.9, 1, "a")]) == ["[ranks 1, 2] a"]
     assert shown(5, [(0, 4, "a"), (0, 1, "b"), (0, 2, "a"), (0, 3, "a")]) == ["[ranks 2-4] a", "[rank 1] b"]
-    assert shown(2, [(0, 0, "a"), (2 * HOLD, 1, "a")]) == ["a", "[rank 1] a"], "much later it is another line"
+    assert shown(2, [(0, 0, "a"), (2 * HOLD_FIRST, 1, "a")]) == ["a", "[rank 1] a"], "later it is another line"
+    assert shown(2, [(0, 1, "a"), (2 * HOLD, 1, "b")]) == ["[rank 1] a", "[rank 1] b"]
 
 
 def test_lines_of_a_rank_keep_their_order() -> None:
     rng = random.Random(0)
     for _ in range(200):
         size = rng.randint(2, 4)
-        events = [(0.3 * i, rng.randrange(size), rng.choice("abc")) for i in range(20)]
+        events = [(0.1 * i, rng.randrange(size), rng.choice("abc")) for i in range(20)]
         found = shown(size, events)
         for rank in range(size):
             own = [text for _, r, text in events if r == rank]
@@ -290,7 +291,7 @@ thus causing the job to be terminated. The first process to do so was:
         (HYDRAS, HYDRA_SAYS.replace("CODES", "[vm] 9,9 [b1] 9,9"), [], "a rank was killed by SIGKILL (out of memory?)"),
         (HYDRAS, HYDRA_SAYS.replace("CODES", "[vm] 9,9 [b1] 11,9"), [], "rank 2 was killed by SIGSEGV"),
         (HYDRAS, HYDRA_SAYS.replace("CODES", "[vm] 9,256,9,9"), [], "rank 1 ended with code 1"),
-        (HYDRAS, "[mpiexec@vm] Exit codes: [vm:0] 0,11,0", [], "rank 1 was killed by SIGSEGV"),
+        (HYDRAS, "[mpiexec@vm] Exit codes: [vm:0] 0,9,0", [], f"rank 1 {SIGKILLED}"),
         (HYDRAS, "[mpiexec@vm] Exit codes: [vm] 0,768,0", [0, 1], "rank 1 ended with code 3"),
         (HYDRAS, "", [], "the ranks ended with code 9"),
         (OPEN_MPIS[5], PRTE_KILLED, [], "rank 1 was killed by SIGSEGV"),
@@ -427,13 +428,17 @@ def test_ranks_of_a_launcher(tmp_path: Path, launcher: Launcher, capsys: pytest.
     assert len(lines) == 5
 
 
-def test_a_rank_that_is_killed_ends_all(tmp_path: Path, launcher: Launcher, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_that_is_killed_ends_all(
+    tmp_path: Path, launcher: Launcher, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once by MPICH and Open MPI; Intel's launcher leaves others alone that have not called MPI_Init."""
     text = TELL + "if rank == 1: time.sleep(0.3); os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)"
+    monkeypatch.setattr(launch, "LINGER", 1.0)
     begun = time.monotonic()
     ending = Start(Ranks(2, launcher), script(tmp_path, text)).run()
     assert time.monotonic() - begun < 30
     assert ending.code != 0 and not ending.is_refused
-    assert ending.reason == f"rank 1 {SIGKILLED}"
+    assert ending.reason in (f"rank 1 {SIGKILLED}", "rank 1 ended, and the others did not within 1 s")
     assert capsys.readouterr().err == ""
 
 
