@@ -23,9 +23,9 @@ from pullback.relax.analysis import used_vars
 from pullback.relax.convention import ADJOINT, GRADIENT, OPTIMIZER, PARAMETER, STEP
 from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.struct_info import flat_infos
-from pullback.relax.transform.plan_memory import Plan
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.trainer import Trainer
+from pullback.relax.transform.plan_memory import Plan
 from pullback.runtime.library import get_num_threads
 from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, zeros
@@ -115,14 +115,8 @@ def load(path: str | Path) -> Step:
         fields = json.loads(Path(path).read_text(encoding="utf-8"))
         if fields.pop("format") != FORMAT:
             raise ValueError("it has another version")
-        kernels = {
-            k: tuple(Kernel(v["name"], float(v["seconds"]), tuple(v["reads"]), tuple(v["gives"]), int(v["live"])) for v in fields.pop(k))
-            for k in ("gradient", "update")
-        }  # fmt: skip
-        parameters = tuple(
-            Parameter(p["name"], int(p["elements"]), int(p["itemsize"]), tuple((int(a), int(b)) for a, b in p["states"]), bool(p["trained"]))
-            for p in fields.pop("parameters")
-        )  # fmt: skip
+        kernels = {part: tuple(map(_kernel, fields.pop(part))) for part in ("gradient", "update")}
+        parameters = tuple(map(_parameter, fields.pop("parameters")))
         step = Step(parameters=parameters, **kernels, **fields)
         numbers = {n for k in (*step.gradient, *step.update) for n in (*k.reads, *k.gives)}
         if not all(0 <= n < len(parameters) for n in numbers):
@@ -131,6 +125,17 @@ def load(path: str | Path) -> Step:
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         hint = "python -m pullback simulate MODEL --save step.json writes one"
         raise ArgumentError(f"{path} is no measured step: {error}", hint=hint) from None
+
+
+def _kernel(fields: dict[str, Any]) -> Kernel:
+    reads, gives = (tuple(map(int, fields[name])) for name in ("reads", "gives"))
+    return Kernel(str(fields["name"]), float(fields["seconds"]), reads, gives, int(fields["live"]))
+
+
+def _parameter(fields: dict[str, Any]) -> Parameter:
+    states = tuple((int(elements), int(size)) for elements, size in fields["states"])
+    elements, size = int(fields["elements"]), int(fields["itemsize"])
+    return Parameter(str(fields["name"]), elements, size, states, bool(fields["trained"]))
 
 
 def measure(trainer: Trainer, inputs: Any, targets: Any, *, title: str = "", runs: int = RUNS) -> Step:
@@ -225,11 +230,11 @@ class _Measured:
         for place in self.layout.places:
             if place.role == "result" and place.place == "input" and place.index in given:
                 ready.setdefault(place.first, []).append(given[place.index])
-        live = [sum(bytes_at(self.layout.places, k).values()) for k in self.numbers]
-        return tuple(
-            Kernel(name, seconds, tuple(sorted({params[i] for i in touched if i in params})), tuple(sorted(ready.get(k, ()))), n)
-            for name, seconds, touched, k, n in zip(self.names, self.seconds, self.touched, self.numbers, live, strict=True)
-        )  # fmt: skip
+        found = []
+        for name, seconds, touched, k in zip(self.names, self.seconds, self.touched, self.numbers, strict=True):
+            reads, live = {params[i] for i in touched if i in params}, sum(bytes_at(self.layout.places, k).values())
+            found.append(Kernel(name, seconds, tuple(sorted(reads)), tuple(sorted(ready.get(k, ()))), live))
+        return tuple(found)
 
 
 def _touched(plan: Plan) -> Iterator[frozenset[int]]:
