@@ -56,7 +56,7 @@ class MemoryReport:
         categories["constants"] = sum(p.nbytes for p in layout.places if p.role == "constant")
         categories["outputs"] = sum(layout.outputs[k].nbytes for k in layout.fresh)
         categories["arena"] = layout.arena_bytes
-        moments = [bytes_at(layout.places, k) for k in range(len(layout.timeline))]
+        moments = [_bytes_at(layout.places, k) for k in range(len(layout.timeline))]
         peak = max(range(len(moments)), key=lambda k: sum(moments[k].values()), default=0)
         arena = moments[peak] if moments else {}
         if not (layout.entry == STEP or layout.entry.endswith("_adjoint")):
@@ -89,7 +89,7 @@ class MemoryReport:
         return f"{self.table().html()}<div>{escape(fullest)}</div>"
 
 
-def bytes_at(places: tuple[Place, ...], step: int) -> dict[str, int]:
+def _bytes_at(places: tuple[Place, ...], step: int) -> dict[str, int]:
     """Bytes of the arena in use at a step, by role; memory that changes hands in this step counts for its new value."""
     ranges = {}
     for place in sorted(places, key=lambda p: p.first):

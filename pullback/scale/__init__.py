@@ -1,7 +1,8 @@
 """Training on many machines, by simulation: what a step takes, and what each rank holds, before there are any.
 
-A model is measured on this machine (:mod:`.measure`). :mod:`.program` says which kernels and collectives a rank runs
-in which order, :mod:`.engine` what a collective asks of links and processors, and :mod:`.simulate` plays it through.
+A model's step is measured on this machine (:mod:`.measure`), compiled as each of many ranks would run it; that is a
+:mod:`.step`, a :mod:`.program` for any number of ranks. :mod:`.engine` knows what its collectives ask of links and
+processors (:mod:`.network`), :mod:`.simulate` plays it through, and :mod:`.predict` says what came of it.
 """
 
 from pullback.scale.network import Link, Network, parse_bandwidth, parse_link, parse_seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pullback.scale.engine import Collective
@@ -54,44 +53,3 @@ class Program:
     def sent(self) -> int:
         """Bytes of all arrays in collectives."""
         return sum(collective.nbytes for collective in self.collectives)
-
-
-class Writer:
-    """Writes a program in which at most ``flight`` collectives are under way: before another is started, the oldest is
-    waited for, and what follows it (``then``) is done."""
-
-    def __init__(self, flight: int) -> None:
-        self.items: list[Item] = []
-        self._flight, self._tickets = flight, 0
-        self._under_way: list[tuple[int, Sequence[Compute]]] = []
-
-    def compute(self, name: str, seconds: float) -> None:
-        if seconds:
-            self.items.append(Compute(name, seconds))
-
-    def start(self, name: str, collective: Collective, then: Sequence[Compute] = ()) -> int:
-        """Start a collective, of which ``then`` is computed when it has ended; returns its ticket."""
-        while len(self._under_way) >= self._flight:
-            self.wait(self._under_way[0][0])
-        ticket = self._tickets
-        self._tickets += 1
-        self.items.append(Start(ticket, name, collective))
-        self._under_way.append((ticket, then))
-        return ticket
-
-    def wait(self, ticket: int) -> None:
-        """Wait for a collective, if nobody has, and do what follows it."""
-        for k, (number, then) in enumerate(self._under_way):
-            if number == ticket:
-                del self._under_way[k]
-                self.items.append(Wait(ticket))
-                self.items += then
-                return
-
-    def wait_for_all(self) -> None:
-        while self._under_way:
-            self.wait(self._under_way[0][0])
-
-    def program(self) -> Program:
-        self.wait_for_all()
-        return Program(tuple(self.items))

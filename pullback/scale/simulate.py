@@ -2,7 +2,7 @@
 
 All ranks run the same program, so one of them stands for all: its threads, which compute or wait, and its engine, which
 serves the collectives under way. The engine serves one round of messages at a time, the oldest collective's that is
-ready; while one round is on its way (its latency), another is served. Threads and engines share the cores of the node:
+ready; while one round is on its way (its latency), another is served. Short collectives rest until they are waited for. Threads and engines share the cores of the node:
 where there are fewer cores than want to run, all run slower alike.
 
 What differs between ranks is how long their kernels take. A rank's *lag* is how far it is behind the fastest; a
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pullback.ir.errors import InternalError
-from pullback.scale.engine import Phase
+from pullback.scale.engine import Round
 from pullback.scale.network import Network
 from pullback.scale.program import Compute, Program, Start
 
@@ -66,16 +66,17 @@ def simulate(
 
 @dataclass
 class _Job:
-    """A collective under way. ``ready``: when its next round may be served."""
+    """A collective under way. ``ready``: when its next round may be served; ``rests``: not before it is waited for."""
 
     name: str
-    phases: deque[Phase]
+    rounds: deque[Round]
     begun: float
     ready: float
+    rests: bool
 
 
 @dataclass
-class _Round:
+class _Served:
     """The round that the engine serves: what is left of it."""
 
     job: _Job
@@ -93,7 +94,7 @@ class _Play:
         self.now = 0.0
         self.jobs: dict[int, _Job] = {}
         self.ended: set[int | None] = set()
-        self.round: _Round | None = None
+        self.served: _Served | None = None
         self.spans: list[Span] = []
 
     def run(self, program: Program) -> Timeline:
@@ -106,10 +107,11 @@ class _Play:
                 compute += self.now - begun
                 self.spans.append(Span(item.name, "compute", begun, self.now))
             elif isinstance(item, Start):
-                phases = deque(item.collective.phases(self.ranks, self.network))
-                ready = self.now + self.last
-                self.jobs[item.ticket] = _Job(item.name, phases, ready, ready)
+                rounds = deque(item.collective.rounds(self.ranks, self.network))
+                ready, rests = self.now + self.last, bool(rounds) and not item.collective.is_long
+                self.jobs[item.ticket] = _Job(item.name, rounds, ready, ready, rests)
             else:
+                self.wake(item.ticket)
                 self.play(0.0, item.ticket)
                 self.level(begun)
                 waiting += self.now - begun
@@ -132,6 +134,11 @@ class _Play:
             self.now = float(there.min())
             self.lag = there - self.now
 
+    def wake(self, ticket: int) -> None:
+        """A collective is waited for, which all ranks do from when the last of them does."""
+        if ticket in self.jobs and self.jobs[ticket].rests:
+            self.jobs[ticket].rests, self.jobs[ticket].ready = False, self.now + self.last
+
     def play(self, work: float, ticket: int | None = None) -> None:
         """Let time pass until so many seconds of kernels are computed, or until a collective has ended."""
         while True:
@@ -140,10 +147,10 @@ class _Play:
                 self.ended.discard(ticket)
                 return
             threads, engine = self.rates(work > 0)
-            served = None if self.round is None else self.round.job
-            events = [job.ready - self.now for job in self.jobs.values() if job is not served]
-            if self.round is not None:
-                events += [self.round.wire, self.round.processor / engine]
+            served = None if self.served is None else self.served.job
+            events = [job.ready - self.now for job in self.jobs.values() if job is not served and not job.rests]
+            if self.served is not None:
+                events += [self.served.wire, self.served.processor / engine]
             if work > 0:
                 events.append(work / threads)
             if not events:
@@ -151,16 +158,16 @@ class _Play:
             step = min((e for e in events if e > _EPSILON), default=0.0)
             self.now += step
             work = max(0.0, work - step * threads)
-            if self.round is not None:
-                self.round.wire -= step
-                self.round.processor -= step * engine
+            if self.served is not None:
+                self.served.wire -= step
+                self.served.processor -= step * engine
 
     def rates(self, computing: bool) -> tuple[float, float]:
         """Seconds of work in a second, of the rank's threads and of its engine."""
         network = self.network
         if network.cores is None:
             return 1.0, 1.0
-        serving = self.round is not None and self.round.processor > 0
+        serving = self.served is not None and self.served.processor > 0
         wanted = network.on_node(self.ranks) * (self.threads * computing + serving)
         rate = min(1.0, network.cores / wanted) if wanted else 1.0
         return rate, rate
@@ -168,17 +175,17 @@ class _Play:
     def serve(self) -> None:
         """End the round that was served, and collectives whose last round is there; take up the next round, of the
         oldest collective that is ready."""
-        if self.round is not None and max(self.round.wire, self.round.processor) <= _EPSILON:
-            self.round.job.ready = self.now + self.round.latency
-            self.round = None
-        served = None if self.round is None else self.round.job
+        if self.served is not None and max(self.served.wire, self.served.processor) <= _EPSILON:
+            self.served.job.ready = self.now + self.served.latency
+            self.served = None
+        served = None if self.served is None else self.served.job
         for ticket, job in list(self.jobs.items()):
-            if job is served or job.ready > self.now + _EPSILON:
+            if job is served or job.rests or job.ready > self.now + _EPSILON:
                 continue
-            if not job.phases:
+            if not job.rounds:
                 del self.jobs[ticket]
                 self.ended.add(ticket)
                 self.spans.append(Span(job.name, "collective", job.begun, job.ready))
-            elif self.round is None:
-                phase = job.phases.popleft()
-                self.round = _Round(job, phase.wire, phase.processor, phase.latency)
+            elif self.served is None:
+                found = job.rounds.popleft()
+                self.served = _Served(job, found.wire, found.processor, found.latency)
