@@ -37,8 +37,8 @@ class Span:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A step of the rank that is waited for: its seconds, those of its kernels (slower where cores are shared), those
-    in which it waits for collectives, those of all collectives, and what happened when."""
+    """A step: its seconds, until the last rank is done; of the fastest rank those of kernels (slower where cores are
+    shared) and those in which it waits; those in which any collective is under way; and what happened when."""
 
     seconds: float
     compute: float
@@ -62,6 +62,15 @@ def simulate(
     1.0
     """
     return _Play(ranks, network, threads, np.asarray(speeds, np.float64)).run(program)
+
+
+def _covered(spans: Sequence[Span]) -> float:
+    """Seconds in which there is a collective."""
+    total, end = 0.0, 0.0
+    for begin, until in sorted((s.begin, s.end) for s in spans if s.kind == "collective"):
+        total += max(0.0, until - max(begin, end))
+        end = max(end, until)
+    return total
 
 
 @dataclass
@@ -119,8 +128,7 @@ class _Play:
                     self.spans.append(Span("wait", "wait", begun, self.now))
         if self.jobs:
             raise InternalError("a step ends before its collectives do")
-        communication = sum(s.end - s.begin for s in self.spans if s.kind == "collective")
-        return Timeline(self.now + self.last, compute, waiting, communication, tuple(self.spans))
+        return Timeline(self.now + self.last, compute, waiting, _covered(self.spans), tuple(self.spans))
 
     @property
     def last(self) -> float:
@@ -137,7 +145,9 @@ class _Play:
     def wake(self, ticket: int) -> None:
         """A collective is waited for, which all ranks do from when the last of them does."""
         if ticket in self.jobs and self.jobs[ticket].rests:
-            self.jobs[ticket].rests, self.jobs[ticket].ready = False, self.now + self.last
+            job = self.jobs[ticket]
+            job.rests, job.begun = False, self.now + self.last
+            job.ready = job.begun
 
     def play(self, work: float, ticket: int | None = None) -> None:
         """Let time pass until so many seconds of kernels are computed, or until a collective has ended."""

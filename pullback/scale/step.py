@@ -113,7 +113,9 @@ class Step:
     def of(self, stage: str) -> RankStep:
         """The step in a stage. An ArgumentError where it was not measured."""
         if stage not in self.stages:
-            raise ArgumentError(f"{self.title} was not measured in stage {stage!r}", hint=f"--stages: {', '.join(self.stages)}")
+            raise ArgumentError(
+                f"{self.title} was not measured in stage {stage!r}", hint=f"--stages: {', '.join(self.stages)}"
+            )
         return self.stages[stage]
 
     def program(self, stage: str, ranks: int) -> Program:
@@ -165,7 +167,9 @@ def load(path: str | Path) -> Step:
         if fields.pop("format") != FORMAT:
             raise ValueError("it has another version")
         stages = {
-            check_stage(name): RankStep(tuple(map(_item, s["items"])), (Memory(**s["memory"][0]), Memory(**s["memory"][1])))
+            check_stage(name): RankStep(
+                tuple(map(_item, s["items"])), (Memory(**s["memory"][0]), Memory(**s["memory"][1]))
+            )
             for name, s in fields.pop("stages").items()
         }
         step = Step(**{**fields, "measured": _two(fields["measured"])}, stages=stages)
