@@ -18,6 +18,7 @@ from pullback.relax.op import (  # noqa: F401
     binary,
     call_te,
     call_tir,
+    ccl,
     convolution,
     create,
     ctc,

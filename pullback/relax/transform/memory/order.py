@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Mapping
 
+from pullback.relax.transform.memory.collectives import START, first_use, in_flight, waits_of
 from pullback.relax.transform.memory.values import Step, Value
 
 Before = dict[Step, set[Step]]  # the steps that each step has to wait for
@@ -42,16 +43,39 @@ def leads_to(step: Step, others: Collection[Step], after: After) -> bool:
     return False
 
 
-def orders(steps: list[Step], before: Before, updates: Collection[Step]) -> list[list[Step]]:
+def orders(
+    steps: list[Step], before: Before, updates: Collection[Step], phases: Mapping[Step, str] | None = None
+) -> list[list[Step]]:
     """Orders worth trying, the preferred one first.
 
     The first keeps that of the program, but some steps come as soon as they can. A sum over much does, while that is in
     the cache; and so does an update of donated memory: right after its gradient, which dies there. The second takes at
-    each point the step after which the fewest bytes are alive.
+    each point the step after which the fewest bytes are alive. Where ranks compute something together (``phases``, see
+    ``collectives.py``), only the first is of use: what hides their messages is work between start and wait.
     """
     number = {s: k for k, s in enumerate(steps)}
+    if phases:
+        return [_overlapped(steps, before, updates, phases, number)]
     early = _topological(steps, before, lambda s, k: -2 if _condenses(s) else -1 if s in updates else k)
     return [early, _greedy(steps, before, number)]
+
+
+def _overlapped(
+    steps: list[Step], before: Before, updates: Collection[Step], phases: Mapping[Step, str], number: Mapping[Step, int]
+) -> list[Step]:
+    """The first order, in which collectives start as early, and are awaited as late, as may be."""
+    after = followers(before)
+    needed = {s: first_use(s, phases, after, number) for s in phases}
+    plain = _topological(steps, before, lambda s, k: needed.get(s, k))
+    starts = [s for s in plain if phases.get(s) == START]
+    limited = in_flight(before, starts, waits_of(starts, phases, after))
+
+    def key(step: Step, k: int) -> int:
+        if step in phases:
+            return -3 if phases[step] == START else len(steps) + k
+        return -2 if _condenses(step) else -1 if step in updates else k
+
+    return _topological(steps, limited, key)
 
 
 def _condenses(step: Step) -> bool:
