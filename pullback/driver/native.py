@@ -31,6 +31,7 @@ from pullback.runtime import packed
 from pullback.runtime.epoch import Epoch
 from pullback.runtime.library import runtime_table
 from pullback.runtime.memory import OwnedMemory
+from pullback.runtime.ranks import current
 from pullback.runtime.report import Report
 from pullback.runtime.slab import SmallMemory
 from pullback.runtime.tensor import Tensor, tensor, zeros
@@ -296,7 +297,7 @@ class BoundCall:
         with self._lock:  # the list of pointers is shared by all uses of this call
             for k, output in enumerate(outputs, self._first_output):
                 self._pointers[k] = output.data_ptr
-            status = entry(native.runtime, ctypes.addressof(self._pointers), arena.address, trace)
+            status = entry(current().table, ctypes.addressof(self._pointers), arena.address, trace)
         native.arenas.append(arena)
         if status:
             where = "" if native.name.startswith("__") else f"{native.name}: "  # __step is no name of the user's

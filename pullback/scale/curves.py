@@ -73,7 +73,8 @@ def _step(about: float) -> float:
 
 
 def _text(
-    x: float, y: float, text: str, *, anchor: str = "start", size: int = 11, weight: str = "", colour: str = GREY, more: str = ""
+    x: float, y: float, text: str, *, anchor: str = "start", size: int = 11, weight: str = "", colour: str = GREY,
+    more: str = "",
 ) -> str:  # fmt: skip
     bold = f' font-weight="{weight}"' if weight else ""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"'

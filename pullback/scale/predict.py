@@ -90,7 +90,8 @@ def table(predictions: Sequence[Prediction], title: str = "") -> Table:
     rows = [
         [
             p.stage, f"{p.ranks:,}", f"{1e3 * p.seconds:.3g}", f"{1e3 * p.waiting:.3g}", f"{p.hidden:.0%}",
-            f"{p.efficiency:.0%}", f"{p.rows_per_second:,.0f}", f"{p.memory.total / 1e6:,.1f}", f"{p.formula / 1e6:,.1f}",
+            f"{p.efficiency:.0%}", f"{p.rows_per_second:,.0f}", f"{p.memory.total / 1e6:,.1f}",
+            f"{p.formula / 1e6:,.1f}",
         ]
         for p in predictions
     ]  # fmt: skip

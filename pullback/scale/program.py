@@ -20,7 +20,6 @@ class Start:
     """Begin a collective; the rank goes on."""
 
     ticket: int
-    name: str
     collective: Collective
 
 

@@ -2,8 +2,8 @@
 
 All ranks run the same program, so one of them stands for all: its threads, which compute or wait, and its engine, which
 serves the collectives under way. The engine serves one round of messages at a time, the oldest collective's that is
-ready; while one round is on its way (its latency), another is served. Short collectives rest until they are waited for. Threads and engines share the cores of the node:
-where there are fewer cores than want to run, all run slower alike.
+ready; while one round is on its way (its latency), another is served. Short collectives rest until they are waited for.
+Threads and engines share the cores of the node: where there are fewer cores than want to run, all run slower alike.
 
 What differs between ranks is how long their kernels take. A rank's *lag* is how far it is behind the fastest; a
 collective is ready when the last rank has started it, and ends for all at once, which levels their lags.
@@ -118,7 +118,7 @@ class _Play:
             elif isinstance(item, Start):
                 rounds = deque(item.collective.rounds(self.ranks, self.network))
                 ready, rests = self.now + self.last, bool(rounds) and not item.collective.is_long
-                self.jobs[item.ticket] = _Job(item.name, rounds, ready, ready, rests)
+                self.jobs[item.ticket] = _Job(str(item.collective), rounds, ready, ready, rests)
             else:
                 self.wake(item.ticket)
                 self.play(0.0, item.ticket)

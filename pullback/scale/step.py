@@ -38,7 +38,6 @@ class Begin:
     element."""
 
     ticket: int
-    name: str
     kind: str
     arrays: tuple[Two, ...]
     itemsize: int
@@ -82,7 +81,7 @@ class RankStep:
                 found.append(Compute(item.name, item.seconds * scale))
             elif isinstance(item, Begin):
                 arrays = tuple(round(between(n, two, ranks)) for n in item.arrays)
-                found.append(Start(item.ticket, item.name, Collective(item.kind, arrays, item.itemsize)))
+                found.append(Start(item.ticket, Collective(item.kind, arrays, item.itemsize)))
             else:
                 found.append(Wait(item.ticket))
         return Program(tuple(found))
@@ -145,7 +144,7 @@ class Step:
 def between(values: Two, two: Two, ranks: int) -> float:
     """What is values[0] for two[0] ranks and values[1] for two[1], for another number of ranks."""
     (a, b), (m, n) = values, two
-    if a == b or m == n:
+    if a == b:
         return a
     if a < b:
         return a + (b - a) * (ranks - m) / (n - m)
@@ -181,6 +180,11 @@ def load(path: str | Path) -> Step:
         raise ArgumentError(f"{path} is no measured step: {error}", hint=hint) from None
 
 
+def _stage(fields: dict[str, Any]) -> RankStep:
+    first, last = (Memory(**m) for m in fields["memory"])
+    return RankStep(tuple(map(_item, fields["items"])), (first, last))
+
+
 def _two(values: Any) -> Two:
     first, second = map(int, values)
     return first, second
@@ -191,10 +195,10 @@ def _item(values: list[Any]) -> Kernel | Begin | End:
     if kind == "Kernel":
         return Kernel(str(rest[0]), float(rest[1]), _two(rest[2]))
     if kind == "Begin":
-        ticket, name, collective, arrays, itemsize = rest
+        ticket, collective, arrays, itemsize = rest
         if collective not in KINDS:
             raise ValueError(f"there is no collective {collective!r}")
-        return Begin(int(ticket), str(name), collective, tuple(map(_two, arrays)), int(itemsize))
+        return Begin(int(ticket), collective, tuple(map(_two, arrays)), int(itemsize))
     if kind == "End":
         return End(int(rest[0]))
     raise ValueError(f"there is no item {kind!r}")
