@@ -1,4 +1,4 @@
-"""Collectives: the descriptor ``pb_collective`` on the stack, and calls of the runtime table's ``start`` and ``wait``."""
+"""Collectives: a descriptor ``pb_collective`` on the stack, and calls of the runtime table's ``start`` and ``wait``."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def meaning_of(call: Call) -> Meaning:
     assert isinstance(call.op, Op)
     name, attrs = call.op.short.removeprefix("ccl."), call.attrs
     kind = {
-        "allreduce": "reduce", "reduce_scatter": "reduce_pieces", "allgather": "gather_pieces", "broadcast": "broadcast",
+        "allreduce": "reduce", "reduce_scatter": "reduce_pieces", "allgather": "gather_pieces",
     }.get(name, name)  # fmt: skip
     return Meaning(
         kind, attrs.get("op_type", "sum"), attrs.get("root", 0), attrs.get("shards", 1), attrs.get("num_workers", 0)
@@ -308,9 +308,14 @@ def _piece_of(x: TensorStructInfo, num_workers: int) -> Dim:
 
 
 def _piece_gradient(dy: Any, y: Any, x: Any, *, num_workers: int) -> tuple[Any]:
-    """The other ranks' elements have the adjoint 0 on this one."""
-    message = "ccl.piece has no gradient: what it belongs to is the same on all ranks"
-    raise DifferentiationError(message, hint="differentiate what the piece is taken of")
+    """The rank's own elements; the others are zeros."""
+    shape = x.struct_info.shape
+    length, count = dy.struct_info.shape[0], math.prod(shape)
+    first = ops.multiply(ops.ccl.rank(), const(length, "int64"))
+    place = ops.subtract(ops.arange(0, count, 1, dtype="int64"), first)
+    inside = ops.logical_and(ops.greater_equal(place, const(0, "int64")), ops.less(place, const(length, "int64")))
+    near = ops.minimum(ops.maximum(place, const(0, "int64")), const(length - 1, "int64"))
+    return (ops.reshape(ops.where(inside, ops.take(dy, near, axis=0), const(0, x.dtype)), shape),)
 
 
 define(
@@ -401,8 +406,8 @@ define(
         shards=shards, ranks=num_workers,
     ),
     gradient=_reduce_pieces_gradient,
-    doc="The rank's pieces (ccl.piece) of several tensors summed over all num_workers ranks: ccl.reduce, of which each\n"
-    "rank has its part alone.",
+    doc="The rank's pieces (ccl.piece) of several tensors summed over all num_workers ranks: ccl.reduce, of which\n"
+    "each rank has its part alone.",
     **_common,
 )  # fmt: skip
 

@@ -15,7 +15,16 @@ from typing import Any
 from pullback.ir.errors import ArgumentError, UserError, suggestion
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
-from pullback.relax.convention import ADJOINT, GRADIENT, LOSS, LOSS_SCALE, PARAMETER, Convention, is_trainer_module
+from pullback.relax.convention import (
+    ADJOINT,
+    GRADIENT,
+    LOSS,
+    LOSS_SCALE,
+    PARAMETER,
+    RANDOM,
+    Convention,
+    is_trainer_module,
+)
 from pullback.relax.training.adjoint import with_adjoint
 from pullback.relax.training.setup_trainer import source_digests
 from pullback.relax.transform import RaiseOps
@@ -100,12 +109,16 @@ class DataParallel(Pass):
     micro_batches: int = 1
     sync_batch_norm: bool = True
     bucket_bytes: int = BUCKET_BYTES
+    deterministic: bool = False
 
     def run(self, module: IRModule) -> IRModule:
         if not isinstance(self.mesh, Mesh):
             raise ArgumentError(f"DataParallel takes a Mesh, got {self.mesh!r:.80}", hint="DataParallel(Mesh(data=4))")
         _check_trainer_module(module, "DataParallel")
-        made = Distributed(self.mesh.size, 0, self.micro_batches, self.sync_batch_norm, self.bucket_bytes)
+        draws = any(kind == RANDOM for kind, _ in Convention.of(module)[LOSS].takes)  # by the number of the row
+        made = Distributed(
+            self.mesh.size, 0, self.micro_batches, self.sync_batch_norm, self.bucket_bytes, self.deterministic or draws
+        )
         return with_distribution(module, made)
 
 
@@ -131,6 +144,17 @@ class ZeRO(Pass):
 
 
 _ORDER = "apply DataParallel(Mesh(data=4)) first"
+
+
+def for_batch(module: IRModule, rows: int, rank: int) -> tuple[IRModule, int]:
+    """A distributed trainer module for a batch of so many rows, and how many of them one shard of the rank has.
+
+    It has to be derived for these (``rebatched``), unless its batch is symbolic and all shards have equally many.
+    """
+    distributed = Distributed.of(module)
+    assert distributed is not None
+    chosen = distributed.of_batch(rows)
+    return module.with_attr(DISTRIBUTED, chosen.attribute), chosen.rows_of_shard(rows, rank)
 
 
 def with_distribution(module: IRModule, distributed: Distributed) -> IRModule:

@@ -11,14 +11,14 @@ Parameter Models, 2020): what a rank holds only its pieces of.
     2   and gradients
     3   and parameters
 
-``batch``: "even", all ranks have equally many rows; "uneven", some have one more; "same", all have the whole batch, as
-there are fewer rows than ranks.
+``batch``: "even", all shards have equally many rows; "uneven", a rank is a shard, and some have one row more; "same",
+all ranks compute the whole batch, which counts once. :meth:`Distributed.of_batch` says which it is for some rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pullback.ir.errors import ArgumentError
@@ -42,12 +42,30 @@ class Distributed:
     micro_batches: int = 1
     sync_batch_norm: bool = True
     bucket_bytes: int = BUCKET_BYTES
+    strict: bool = False  # no batch is uneven: its results would depend on the number of ranks
     batch: str = "even"
 
     @property
     def shards(self) -> int:
         """Into how many parts a batch is cut, on all ranks together."""
         return self.ranks * self.micro_batches
+
+    def of_batch(self, rows: int) -> Distributed:
+        """The same for a batch of so many rows, on all ranks together.
+
+        Rows that the shards cannot share evenly are divided among the ranks unevenly, or computed by all of them: of
+        fewer rows than ranks, and where it is ``strict``.
+        """
+        if rows % self.shards == 0:
+            return replace(self, batch="even")
+        is_same = self.strict or rows < self.ranks
+        return replace(self, batch="same" if is_same else "uneven", micro_batches=1)
+
+    def rows_of_shard(self, rows: int, rank: int) -> int:
+        """How many of a batch's rows a shard of the rank has, with the ``batch`` that this is for."""
+        if self.batch == "even":
+            return rows // self.shards
+        return rows if self.batch == "same" else rows // self.ranks + (rank < rows % self.ranks)
 
     @property
     def attribute(self) -> dict[str, Any]:

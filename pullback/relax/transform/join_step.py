@@ -154,7 +154,7 @@ def _types(module: IRModule, convention: Convention) -> dict[Value, Any]:
 def _variables(
     module: IRModule, convention: Convention, distributed: Distributed | None, pieces: Mapping[Value, TensorStructInfo]
 ) -> dict[Value, Var]:
-    """A variable for each value that the step takes: the rows of all of a rank's shards, pieces where it holds these."""
+    """A variable for each value that the step takes: the rows of all of a rank's shards, pieces where it has these."""
     adjoint, optimizer = module[ADJOINT], module[OPTIMIZER]
     if not all(isinstance(p.struct_info, TupleStructInfo) for p in optimizer.params):
         message = "the optimizer takes three tuples: parameters, gradients, and states"

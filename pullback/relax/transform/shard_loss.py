@@ -11,6 +11,7 @@ from pullback.relax.convention import LOSS
 from pullback.relax.expr import Function
 from pullback.relax.transform.distributed import Distributed
 from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.sync_batch_norm import SyncBatchNorm
 
 
 def sharded_loss(module: IRModule) -> Function | None:
@@ -18,4 +19,7 @@ def sharded_loss(module: IRModule) -> Function | None:
     distributed = Distributed.of(module)
     if distributed is None or distributed.batch == "same" or distributed.shards == 1:
         return None
-    return inline_calls(module[LOSS], module)
+    function = inline_calls(module[LOSS], module)
+    if distributed.sync_batch_norm:
+        function = SyncBatchNorm(distributed.shards).function(function, module)
+    return function
