@@ -90,12 +90,16 @@ def table(predictions: Sequence[Prediction], title: str = "") -> Table:
     rows = [
         [
             p.stage, f"{p.ranks:,}", f"{1e3 * p.seconds:.3g}", f"{1e3 * p.waiting:.3g}", f"{p.hidden:.0%}",
-            f"{p.efficiency:.0%}", f"{p.rows_per_second:,.0f}", f"{p.memory.total / 1e6:,.1f}",
-            f"{p.formula / 1e6:,.1f}",
+            f"{p.efficiency:.0%}", f"{p.rows_per_second:,.0f}", _megabytes(p.memory.total),
+            _megabytes(p.formula),
         ]
         for p in predictions
     ]  # fmt: skip
     return Table(heading, rows, title)
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.1f}" if nbytes >= 1e7 else f"{nbytes / 1e6:.3g}"
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:

@@ -112,9 +112,8 @@ class Step:
     def of(self, stage: str) -> RankStep:
         """The step in a stage. An ArgumentError where it was not measured."""
         if stage not in self.stages:
-            raise ArgumentError(
-                f"{self.title} was not measured in stage {stage!r}", hint=f"--stages: {', '.join(self.stages)}"
-            )
+            hint = f"it was in {', '.join(self.stages) or 'none'}"
+            raise ArgumentError(f"{self.title} was not measured in stage {stage!r}", hint=hint)
         return self.stages[stage]
 
     def program(self, stage: str, ranks: int) -> Program:
@@ -177,7 +176,8 @@ def load(path: str | Path) -> Step:
         return step
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         hint = "python -m pullback simulate MODEL --save step.json writes one"
-        raise ArgumentError(f"{path} is no measured step: {error}", hint=hint) from None
+        problem = getattr(error, "message", None) or error or type(error).__name__
+        raise ArgumentError(f"{path} is no measured step: {problem}", hint=hint) from None
 
 
 def _stage(fields: dict[str, Any]) -> RankStep:
