@@ -86,6 +86,10 @@ class Distribution:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ArgumentError(f"{name} must be an int of at least 1, got {value!r}")
 
+    def over(self, ranks: int) -> Distributed:
+        """This, over so many ranks: what a trainer module says of it."""
+        return Distributed(ranks, self.stage, self.micro_batches, self.sync_batch_norm, self.bucket_bytes)
+
     @staticmethod
     def of(value: Any) -> Distribution | None:
         """What is meant by an argument ``distributed``."""
