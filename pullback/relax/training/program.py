@@ -95,7 +95,7 @@ class Programs:
         module, shards = self._of_part(rows, whole)
         batch = self.interface.batch
         is_own = module is self._module
-        if rows is None or (is_own and (not isinstance(batch, int) or (rows == batch and shards == 1))):
+        if rows is None or (is_own and shards == 1 and (not isinstance(batch, int) or rows == batch)):
             return self.main
         key = rows if is_own and shards == 1 else (rows, whole)
         if key not in self._others:
@@ -104,7 +104,7 @@ class Programs:
 
     def _derived(self, module: IRModule, rows: int, shards: int) -> Program:
         """The program for so many rows, of which the functions of the step's module take one of ``shards``."""
-        if not isinstance(self.interface.batch, int):  # the same functions, otherwise joined
+        if not isinstance(self.interface.batch, int) and shards == 1:  # the same functions, otherwise joined
             return Program(self.interface, lambda: module, lambda: evaluation(self._module), self._load)
         return Program(
             self.interface.with_rows(rows),
