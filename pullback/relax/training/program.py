@@ -118,15 +118,12 @@ class Programs:
         distributed = self.interface.distributed
         if distributed is None or rows is None or whole is None:
             return self._module, 1
-        is_even = rows * distributed.ranks == whole
-        batch = "even" if is_even else "same" if rows == whole else "uneven"
-        shards = distributed.micro_batches if is_even and rows % distributed.micro_batches == 0 else 1
-        wanted = replace(distributed, micro_batches=shards, batch=batch)
+        wanted = distributed.of_batch(whole)
         if wanted == distributed:
-            return self._module, shards
+            return self._module, wanted.micro_batches
         if wanted not in self._modules:
             self._modules[wanted] = with_distribution(self._module, wanted)
-        return self._modules[wanted], shards
+        return self._modules[wanted], wanted.micro_batches
 
     def _rebatched(self, module: IRModule, rows: int, trains: bool) -> IRModule:
         if rows == self.interface.batch and trains:

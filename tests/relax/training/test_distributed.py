@@ -46,7 +46,13 @@ def fitted(
 
 
 def bn_net() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    """Without a bias whose gradient is 0 but for rounding."""
+    return nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def dropout_net(place: int) -> nn.Module:
+    layers = [nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)]
+    return nn.Sequential(*layers[:place], nn.Dropout(0.4), *layers[place:])
 
 
 TRAININGS: dict[str, dict[str, Any]] = {
@@ -73,6 +79,11 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "batches": {"x": [(X[k : k + 8], Y[k : k + 8]) for k in range(0, 22, 8)], "y": None,
                 "validation": [(X[k : k + 5], Y[k : k + 5]) for k in range(0, 22, 5)], "metrics": ["auc"]},
     "batch norm": {"net": bn_net, "validation": (X, Y)},
+    "batch norm, measured": {"net": bn_net, "train_metrics": True, "metrics": ["perplexity"]},
+    "dropout": {"net": lambda: dropout_net(1)},
+    "dropout, measured": {"net": lambda: dropout_net(1), "train_metrics": True, "metrics": ["perplexity"]},
+    "dropout first": {"net": lambda: dropout_net(0)},
+    "dropout last": {"net": lambda: dropout_net(3)},
 }  # fmt: skip
 
 
@@ -83,7 +94,7 @@ def test_two_ranks_train_as_one_process(name: str, stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("name", ["adam", "clipping", "accumulation", "weights", "ignored targets", "batches"])
+@pytest.mark.parametrize("name", ["adam", "clipping", "accumulation", "weights", "ignored targets", "batches", "dropout"])
 def test_four_ranks_train_as_one_process(name: str, stage: str) -> None:
     assert_same_on_ranks(4, lambda d: fitted(d, **TRAININGS[name]), stage, rtol=1e-4)
 
