@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -57,6 +58,10 @@ class Ranks(ABC):
     @abstractmethod
     def check(self) -> None:
         """Raise a RankError if the ranks have failed: then what compiled code received is undefined."""
+
+    def waited(self) -> float:
+        """For how many seconds this rank has waited for others, in all."""
+        return 0.0
 
     def broadcast(self, value: T, root: int = 0) -> T:
         """The value of one rank. Collective."""
@@ -150,6 +155,10 @@ class Local(Ranks):
 
     def __init__(self, rank: int, meeting: _Meeting) -> None:
         self.rank, self.size, self._meeting = rank, meeting.size, meeting
+        self._waited = 0.0
+
+    def waited(self) -> float:
+        return self._waited
 
     def exchange(self, value: T) -> list[T]:
         self._meeting.values[self.rank] = value  # type: ignore[call-overload]
@@ -159,10 +168,13 @@ class Local(Ranks):
         return result
 
     def _wait(self) -> None:
+        began = time.perf_counter()
         try:
             self._meeting.barrier.wait()
         except threading.BrokenBarrierError:
             raise RankError(self._meeting.failure or "another rank ended") from None
+        finally:
+            self._waited += time.perf_counter() - began
 
     def fail(self, message: str) -> None:
         self._meeting.fail(self.rank, message)

@@ -133,6 +133,7 @@ typedef struct pb_collective {
     int32_t root;      /* of a broadcast */
     int32_t shards;    /* of a reduction, else 1 */
     int32_t count;
+    int32_t ranks;     /* how many there have to be; 0: any number */
     const int64_t *elements;
     const void *const *given;
     void *const *received;
