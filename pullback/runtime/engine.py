@@ -111,6 +111,11 @@ class Engine:
         if self._handle is not None:
             library.pb_ranks_fail(self._handle, message.encode())
 
+    def leave(self) -> None:
+        """Say to all ranks that this one ends, which those do that wait for it."""
+        if self._handle is not None:
+            library.pb_ranks_leave(self._handle)
+
     def close(self) -> None:
         """End it; nobody calls code with its table any more."""
         handle, self._handle = self._handle, None
