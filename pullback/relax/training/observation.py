@@ -3,8 +3,8 @@
     __outputs(inputs…, params…, states…, random state?) -> first output of the backbone
 
 It is the backbone as a step runs it: batch norm takes the statistics of the batch, and dropout drops what it drops in
-``backbone_loss``, whose first sites are the backbone's; of several ranks, both on a shard. ``JoinStep`` calls it in
-``__step``; inlined, what it has in common with the adjoint is computed once.
+``backbone_loss``, whose first sites are the backbone's. ``JoinStep`` calls it in ``__step``; inlined, what it has in
+common with the adjoint is computed once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pullback.relax.expr import Function, TupleGetItem, Var
 from pullback.relax.mutator import emit_body
 from pullback.relax.struct_info import TupleStructInfo
 from pullback.relax.transform import AddRandomState, RaiseOps
+from pullback.relax.transform.distribute_step import SHARDED
+from pullback.relax.transform.distributed import Distributed
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.relax.transform.shard_loss import sharded
 
@@ -27,13 +29,16 @@ def observed(module: IRModule) -> IRModule:
     function = _first_output(inline_calls(raised[BACKBONE], raised))
     work = AddRandomState(OUTPUTS)(IRModule({**raised.functions, OUTPUTS: function}, raised.attrs))
     result = module.copy()
+    result[OUTPUTS] = work[OUTPUTS]
     draws = len(work[OUTPUTS].params) > len(function.params)
     takes = (*convention[BACKBONE].takes, *([(RANDOM, 0)] if draws else []))
-    own = sharded(raised, work[OUTPUTS], takes)
-    result[OUTPUTS] = work[OUTPUTS] if own is None else own
     made = {name: roles for name, roles in convention.functions.items() if name in module}
     roles = Convention({**made, OUTPUTS: Roles(takes, ((OUTPUT, 0),))})
-    return result.with_attrs({ATTRIBUTE: roles.attribute})
+    result = result.with_attrs({ATTRIBUTE: roles.attribute})
+    distributed = Distributed.of(module)
+    if distributed is not None and SHARDED in module:
+        result[OUTPUTS] = sharded(result[OUTPUTS], OUTPUTS, result, distributed)
+    return result
 
 
 def _first_output(backbone: Function) -> Function:
