@@ -371,7 +371,7 @@ def run_local(size: int, function: Callable[[int], T]) -> list[T]:
         raise ArgumentError(f"the number of ranks must be an int of at least 1, got {size!r}")
     meeting = _Meeting(size)
     results: list[Any] = [None] * size
-    errors: list[BaseException | None] = [None] * size
+    errors: list[BaseException] = []  # the first comes first
 
     def run(rank: int) -> None:
         with using(Local(rank, meeting)):
@@ -379,7 +379,7 @@ def run_local(size: int, function: Callable[[int], T]) -> list[T]:
                 results[rank] = function(rank)
                 meeting.end(rank, None)
             except BaseException as error:
-                errors[rank] = error
+                errors.append(error)
                 meeting.end(rank, f"{type(error).__name__}: {error}")
 
     threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(size)]
@@ -388,7 +388,6 @@ def run_local(size: int, function: Callable[[int], T]) -> list[T]:
     for thread in threads:
         thread.join()
     meeting.close()
-    found = [e for e in errors if e is not None]
-    if found:
-        raise next((e for e in found if not isinstance(e, RankError)), found[0])
+    if errors:
+        raise next((e for e in errors if not isinstance(e, RankError)), errors[0])
     return results
