@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from pullback import ir, nd, nn, optim, relax, runtime, script, shortcuts, target, te, tir
+from pullback import distributed, ir, nd, nn, optim, relax, runtime, script, shortcuts, target, te, tir
 from pullback.driver import compile
 from pullback.func import grad, hvp, jvp, value_and_grad, vjp, vmap
 from pullback.ir import IRModule
@@ -27,9 +27,9 @@ shortcuts.install()
 
 __all__ = [
     "Device", "IRModule", "TVMError", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device",
-    "from_keras", "from_onnx", "from_torch", "frontend", "get_global_func", "grad", "hvp", "ir", "jvp", "nd", "nn",
-    "op", "optim", "register_func", "relax", "runtime", "script", "target", "te", "tensor", "tir", "trainer",
-    "training", "transform", "value_and_grad", "vjp", "vmap",
+    "distributed", "from_keras", "from_onnx", "from_torch", "frontend", "get_global_func", "grad", "hvp", "ir", "jvp",
+    "nd", "nn", "op", "optim", "register_func", "relax", "runtime", "script", "target", "te", "tensor", "tir",
+    "trainer", "training", "transform", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 
 

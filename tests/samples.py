@@ -38,6 +38,23 @@ UNTESTED = (
     *(
         f"relax.batch.{kind}{rule}" for kind in ("op", "kernel") for rule in ("", "_without_rule")
     ),  # of any op: test_vmap
+    *(
+        f"relax.ccl.{name}"
+        for name in (
+            "allreduce",
+            "average",
+            "allgather",
+            "reduce_scatter",
+            "broadcast",
+            "all_to_all",
+            "scatter_from_worker0",
+            "piece",
+            "reduce",
+            "reduce_pieces",
+            "gather_pieces",
+            "rank",
+        )
+    ),  # what several ranks compute together: test_ccl
     "relax.dynamic_strided_slice",  # a call of it becomes a strided_slice at once
 )
 

@@ -27,7 +27,7 @@ def packed_call(emitter: Statements, node: PackedCall) -> None:
             raise UserError(f"{node.name}: the shape of {buffer.name} is not known", span=node.span, hint=hint)
         fields = (
             emitter.memory[buffer].pointer,
-            _shape(shared, buffer.shape),
+            constant_integers(shared, buffer.shape),
             len(buffer.shape),
             _text(shared, buffer.dtype),
         )
@@ -41,10 +41,11 @@ def packed_call(emitter: Statements, node: PackedCall) -> None:
     builder.effect(f"store i8 {done}, ptr {emitter.memory[node.flag].pointer}")
 
 
-def _shape(shared: Globals, shape: tuple[int, ...]) -> str:
-    name = "shape." + "x".join(map(str, shape))
-    values = ", ".join(f"i64 {size}" for size in shape or (0,))
-    shared.define(name, f"@{name} = private constant [{max(1, len(shape))} x i64] [{values}]")
+def constant_integers(shared: Globals, values: tuple[int, ...]) -> str:
+    """An array of int64 constants: its address."""
+    name = "shape." + "x".join(map(str, values))
+    listed = ", ".join(f"i64 {value}" for value in values or (0,))
+    shared.define(name, f"@{name} = private constant [{max(1, len(values))} x i64] [{listed}]")
     return f"@{name}"
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from itertools import islice
 
+from pullback.codegen.collective import await_collective, start_collective
 from pullback.codegen.expressions import Lanes
 from pullback.codegen.memory import padded
 from pullback.codegen.neighbours import NeighbourStores
@@ -35,8 +36,10 @@ from pullback.tir.math import expand, is_chain
 from pullback.tir.ranges import LARGEST_SIZE
 from pullback.tir.stmt import (
     Allocate,
+    Await,
     Box,
     BufferStore,
+    Collective,
     For,
     HostCall,
     If,
@@ -83,6 +86,12 @@ class Statements(NeighbourStores):
 
     def stmt_prefetch(self, node: Prefetch) -> None:
         self.prefetch(node)
+
+    def stmt_collective(self, node: Collective) -> None:
+        start_collective(self, node)
+
+    def stmt_await(self, node: Await) -> None:
+        await_collective(self, node)
 
     def stmt_packedcall(self, node: PackedCall) -> None:
         packed_call(self, node)
@@ -441,6 +450,10 @@ def stored_buffers(node: Stmt) -> tuple[Buffer, ...]:
             found.update(dict.fromkeys((*n.buffers, n.heap)))
         elif isinstance(n, (KernelCall, HostCall)):
             found.update(dict.fromkeys(n.buffers))
+        elif isinstance(n, Collective):
+            found.update(dict.fromkeys((*n.received, *([] if n.ticket is None else [n.ticket]))))
+        elif isinstance(n, Await):
+            found.update(dict.fromkeys((*n.received, *n.targets)))
         elif isinstance(n, PackedCall):
             found.update(dict.fromkeys((*n.outputs, n.flag)))
         elif isinstance(n, Box):

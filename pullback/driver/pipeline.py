@@ -8,7 +8,7 @@
     decomposed   KeepCopies: what checkpoints compute again stays apart, until FreeCopies; DecomposeOpsForTraining:
                  composite ops become primitive ones
     simplified   CanonicalizeBindings, SharePrefixes, Simplify, SimplifyLoops, FoldConstant, HoistInvariants, MoveViews,
-                 EliminateCommonSubexpr
+                 EliminateCommonSubexpr, GatherAgain
     recomputed   Rematerialize: cheap values that only the backward part would keep; RepeatBroadcasts
     fused        FuseOps: groups that are one kernel each
     laid out     ChooseLayouts: the order of axes in which values between kernels lie in memory
@@ -41,6 +41,7 @@ from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
 from pullback.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from pullback.relax.transform.fold_constant import FoldConstant
 from pullback.relax.transform.fuse_ops import FuseOps
+from pullback.relax.transform.gather_again import GatherAgain
 from pullback.relax.transform.hoist_invariants import HoistInvariants
 from pullback.relax.transform.hoist_sums import HoistSums
 from pullback.relax.transform.infer_by_convention import InferByConvention
@@ -119,6 +120,7 @@ def lower_function(
         SimplifyLoops(),
         MoveViews(),
         EliminateCommonSubexpr(),
+        GatherAgain(),
         FreeCopies(),
         Rematerialize(),
         RepeatBroadcasts(),

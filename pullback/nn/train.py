@@ -70,6 +70,7 @@ def trainer(
     flush_subnormals: bool = True,
     trainable: Any = None,
     adapt: Any = None,
+    distributed: Any = None,
 ) -> Trainer:
     """A trainer for a model: compiled, with initial values.
 
@@ -101,11 +102,18 @@ def trainer(
     ``adapt``: what is trained in the place of the model's weights, ``nn.LoRA(…)`` or ``nn.Adapter(…)``, or a list of
     them.
 
+    ``distributed``: "data", "zero1", "zero2", "zero3", or a ``pullback.distributed.Distribution`` with more options:
+    the processes that mpirun started, the *ranks*, train this model together (``mpirun -n 4 python train.py``). All
+    run the same program on the same data: batch sizes, losses and metrics are those of all together, each rank computes
+    its rows of every batch, and the first one's values are what all begin with. "data" keeps all values on each rank;
+    the stages of ZeRO divide optimizer states, then gradients, then parameters among them. All ranks call each method,
+    in the same order; the first one shows progress and writes files. Without mpirun there is one rank.
+
     Raises ArgumentError, or another UserError with the layer and the line, for what does not fit together.
     """
     options: dict[str, Any] = {
         "seed": seed, "precision": precision, "target": target, "device": device, "profile": profile,
-        "flush_subnormals": flush_subnormals, "trainable": trainable,
+        "flush_subnormals": flush_subnormals, "trainable": trainable, "distributed": distributed,
     }  # fmt: skip
     optimizer = _optimizer(optimizer)
     _check_model(model)

@@ -25,6 +25,11 @@ def is_packed(expr: Any) -> bool:
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.family == "packed"
 
 
+def is_collective(expr: Any) -> bool:
+    """Whether the expression is what ranks compute together (``relax/op/ccl.py``)."""
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.family == "ccl"
+
+
 def has_effects(expr: Any) -> bool:
     """Whether the expression calls a function that does more than to compute: it stays where it is, once."""
     return is_op(expr, "call_packed")

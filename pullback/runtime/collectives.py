@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pullback.ir.errors import ArgumentError
+
 KINDS = ("reduce", "reduce_pieces", "gather_pieces", "broadcast", "all_to_all", "piece", "rank")
 LOCAL = ("piece", "rank")  # nothing is sent
 REDUCTIONS = ("sum", "prod", "min", "max")
@@ -32,6 +34,13 @@ _FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 def piece_length(elements: int, ranks: int) -> int:
     """The elements of a rank's piece."""
     return -(-elements // ranks)
+
+
+def check_ranks(kind: str, found: int, wanted: int) -> None:
+    """Raise an ArgumentError unless there are as many ranks as a collective is made for; 0 stands for any number."""
+    if wanted not in (0, found):
+        message = f"{kind} is for {wanted} ranks, but there {'is 1' if found == 1 else f'are {found}'}"
+        raise ArgumentError(message, hint=f"start {wanted} ranks: mpirun -n {wanted} python …")
 
 
 def tree(values: Sequence[T], add: Callable[[T, T], T]) -> T:
@@ -67,7 +76,7 @@ def joined(pieces: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
 
 def collective(
     kind: str, given: Sequence[Sequence[np.ndarray]], rank: int, shapes: Sequence[tuple[int, ...]], *,
-    reduction: str = "sum", root: int = 0, shards: int = 1,
+    reduction: str = "sum", root: int = 0, shards: int = 1, ranks: int = 0,
 ) -> list[np.ndarray]:  # fmt: skip
     """What a rank gets: arrays of the given ``shapes``. ``given``: the arrays of every rank.
 
@@ -76,6 +85,7 @@ def collective(
     pieces the ranks give. ``broadcast``: those of ``root``. ``all_to_all``: in place of part q of an array, cut along
     its first axis, part ``rank`` of rank q. ``piece``: the rank's piece of each of its arrays. ``rank``: its number.
     """
+    check_ranks(kind, len(given), ranks)
     ranks = len(given)
     if kind == "rank":
         return [np.asarray(rank, np.int64)]

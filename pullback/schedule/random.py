@@ -6,9 +6,10 @@
                 out[64 * g + 16 * w + l] = f(word w of block 16 * g + l, x[64 * g + 16 * w + l], …)
 
 ``te/random.py`` says which element takes which word. The words of a block are one expression but for w, so that
-generated code computes what they share once. Where another axis is innermost in memory, that one is vectorized. Other
-schedules take no random bits, and this one none along rows that are no whole groups: such a kernel reads them, or a
-mask made of them, from memory. That takes less time than to draw again.
+generated code computes what they share once. A rank's shard of an array begins with another block. Where another axis
+is innermost in memory, that one is vectorized. Other schedules take no random bits, and this one none along rows that
+are no whole groups: such a kernel reads them, or a mask made of them, from memory. That takes less time than to draw
+again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pullback.schedule.cost import element_cost, is_costly, worth_threads
 from pullback.schedule.group import Group, same_axes
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point
 from pullback.te.graph import Lower, Reader
-from pullback.te.random import LANES, draws, group_size, number
+from pullback.te.random import LANES, draws, first_block, group_size, number
 from pullback.te.tensor import Tensor
 from pullback.tir import Buffer, BufferLoad, Call, For, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, cast, seq
 from pullback.tir.philox import INTRINSIC
@@ -86,18 +87,24 @@ class Random:
 
     def lower(self, name: str) -> PrimFunc:
         lower = Lower(buffer_readers(self.group))
-        keys: dict[Buffer, tuple[Var, ...]] = {}
+        keys: dict[Buffer, _Keys] = {}
         lets: list[tuple[Var, PrimExpr]] = []
         for buffer, stage in self.drawn.items():  # what is the same for all elements stands outside of the loops
-            values = [lower.expr(a) for a in stage.body.args[2:]]  # type: ignore[union-attr]
-            keys[buffer] = tuple(Var(f"key{k}", "uint32") for k in range(len(values)))
-            lets.extend(zip(keys[buffer], values, strict=True))
-        body = seq(*self.nests(keys)) if self.axes else _Draw(keys, as_expr(0), as_expr(0)).stmt(self.body)
+            given, start = first_block(stage), None
+            values = [lower.expr(a) for a in stage.body.args[2 if given is None else 3 :]]  # type: ignore[union-attr]
+            words = tuple(Var(f"key{k}", "uint32") for k in range(len(values)))
+            lets.extend(zip(words, values, strict=True))
+            if given is not None:
+                start = Var("first", "uint64")
+                lets.append((start, lower.expr(given)))
+            keys[buffer] = _Keys(words, start)
+        zero = as_expr(0)
+        body = seq(*self.nests(keys)) if self.axes else _Draw(keys, zero, zero, zero).stmt(self.body)
         for var, value in reversed(lets):
             body = Let(var, value, body)
         return self.group.function(name, body, self.renamed)
 
-    def nests(self, keys: Mapping[Buffer, tuple[Var, ...]]) -> Iterator[Stmt]:
+    def nests(self, keys: Mapping[Buffer, _Keys]) -> Iterator[Stmt]:
         """The loops over whole groups, then over the rest."""
         *before, along = self.numbered
         whole, rest = divmod(self.extents[along], self.size)
@@ -106,7 +113,7 @@ class Random:
             row = row * self.extents[axis] + axis
 
         def at(group: PrimExpr, word: PrimExpr, lane: PrimExpr) -> Stmt:
-            drawn = _Draw(keys, (row * whole + group) * LANES + lane, word).stmt(self.body)
+            drawn = _Draw(keys, row * whole + group, lane, word).stmt(self.body)
             return substitute(drawn, {along: group * self.size + word * LANES + lane})
 
         if whole:
@@ -128,17 +135,35 @@ class Random:
         return outer_loops(axes[:-1], [extents[a] for a in axes[:-1]], inner, threads)
 
 
-class _Draw(Mutator):
-    """Replaces reads of the bits by a word of a block."""
+@dataclass(frozen=True)
+class _Keys:
+    """What the numbers of a stage have in common: the last words of the counter, and the key. ``first``: with which
+    block a shard begins; then the counter's second word is not among them."""
 
-    def __init__(self, keys: Mapping[Buffer, tuple[Var, ...]], block: PrimExpr, word: PrimExpr) -> None:
+    words: tuple[Var, ...]
+    first: Var | None
+
+
+class _Draw(Mutator):
+    """Replaces reads of the bits by a word of a block, that of a lane of a group."""
+
+    def __init__(self, keys: Mapping[Buffer, _Keys], group: PrimExpr, lane: PrimExpr, word: PrimExpr) -> None:
         super().__init__()
-        self.keys, self.place = keys, (cast("uint32", word), cast("uint32", block))
+        self.keys, self.group, self.lane, self.word = keys, group, lane, cast("uint32", word)
+        self.block = cast("uint32", group * LANES + lane)
 
     def _expr(self, node: PrimExpr) -> PrimExpr:
         if isinstance(node, BufferLoad) and node.buffer in self.keys:
-            return Call(INTRINSIC, (*self.place, *self.keys[node.buffer]), node.dtype)
+            keys = self.keys[node.buffer]
+            return Call(INTRINSIC, (self.word, *self.counter(keys.first), *keys.words), node.dtype)
         return super()._expr(node)
+
+    def counter(self, first: Var | None) -> tuple[PrimExpr, ...]:
+        """The lower words of the block's number: as the group's is a multiple of the lanes, no lane has a carry."""
+        if first is None:
+            return (self.block,)
+        block = cast("uint64", self.group * LANES) + first
+        return cast("uint32", block) + cast("uint32", self.lane), cast("uint32", block >> 32)
 
 
 def _numbering(stage: Tensor) -> list[int] | None:

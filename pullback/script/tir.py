@@ -406,6 +406,25 @@ def packed(name: str, inputs: Any, outputs: Any, flag: _expr.Buffer) -> _stmt.Pa
     return _stmt.PackedCall(name, tuple(inputs), tuple(outputs), flag)
 
 
+def collective(kind: str, given: Any, received: Any, ticket: Any, elements: Any, **options: Any) -> _stmt.Collective:
+    """``T.collective("reduce", [A], [B], ticket, [64])``: begin what ranks compute together
+    (``runtime/collectives.py``); ``ticket`` is a buffer of one int64, or None. It is all of a kernel."""
+    message = "T.collective takes a kind, buffers that are given, buffers that are received, and a ticket"
+    if not isinstance(kind, str) or not all(isinstance(part, (list, tuple)) for part in (given, received, elements)):
+        raise ScriptError(message, hint='write T.collective("reduce", [A], [B], ticket, [64])')
+    _check_buffers(message, *given, *received, *([] if ticket is None else [ticket]))
+    return _stmt.Collective(kind, tuple(given), tuple(received), ticket, tuple(elements), **options)
+
+
+def wait(ticket: _expr.Buffer, given: Any, received: Any, targets: Any) -> _stmt.Await:
+    """``T.wait(ticket, [A], [B], [C])``: wait for a collective that was given A, and copy what B received to C."""
+    message = "T.wait takes a ticket and three lists of buffers"
+    if not all(isinstance(part, (list, tuple)) for part in (given, received, targets)):
+        raise ScriptError(message, hint="write T.wait(ticket, [A], [B], [C])")
+    _check_buffers(message, ticket, *given, *received, *targets)
+    return _stmt.Await(ticket, tuple(given), tuple(received), tuple(targets))
+
+
 def kernel(name: str, *buffers: _expr.Buffer) -> _stmt.KernelCall:
     """Host functions: run the kernel of that name on the buffers."""
     if not isinstance(name, str) or not all(isinstance(b, _expr.Buffer) for b in buffers):

@@ -4,12 +4,17 @@ A state is a uint64 tensor (seed, place): seed is the key of Philox, place the u
 counts blocks of numbers. Which block and word an element takes is said by its row-major number i: ``LANES`` neighbours
 take the same word of as many blocks, the next ones the next word. So a loop over vectors computes each block once,
 whatever the width of its vectors.
+
+Ranks that draw an array together have a *shard* of it each, whose elements have the numbers that they have in the whole
+array. Of a shard that is a run of whole groups, all that this changes is with which block it begins.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,20 +30,49 @@ def group_size(dtype: str) -> int:
     return LANES * philox.WORDS[dtype]
 
 
-def bits(state: Tensor, shape: Sequence[int | PrimExpr], dtype: str = "uint32") -> Tensor:
-    """Random integers, all values of uint32 or uint64 equally likely."""
+@dataclass(frozen=True)
+class Shard:
+    """The part of the rank number ``rank``, an int or an int64 scalar expression, of an array that is as many times as
+    large along the axis as there are ranks."""
+
+    rank: Any
+    ranks: int
+    axis: int
+
+    def groups(self, shape: Sequence[int | PrimExpr], dtype: str) -> int | None:
+        """How many groups each rank has, where they are whole and one after another, and their number is known."""
+        if not all(isinstance(s, int) for s in shape):
+            return None
+        count, group = math.prod(shape), group_size(dtype)  # type: ignore[arg-type]
+        is_run = math.prod(shape[: self.axis]) == 1  # type: ignore[arg-type]
+        return count // group if is_run and count > 0 and count % group == 0 else None
+
+
+def bits(state: Tensor, shape: Sequence[int | PrimExpr], dtype: str = "uint32", shard: Shard | None = None) -> Tensor:
+    """Random integers, all values of uint32 or uint64 equally likely; ``shape`` is that of the shard, if it is one."""
     seed, place = state[0], state[1]
+    groups = shard.groups(shape, dtype) if shard is not None else None
+    apart = shard if groups is None else None  # its numbers are no run of whole groups
+    total = math.prod(s if isinstance(s, int) else 2**32 + 1 for s in shape) * (shard.ranks if shard is not None else 1)
 
     def element(*indices: PrimExpr) -> PrimExpr:
         number: PrimExpr = as_expr(0)
-        for index, size in zip(indices, shape, strict=True):
-            number = number * as_expr(size) + index
+        for k, (index, size) in enumerate(zip(indices, shape, strict=True)):
+            if apart is not None and k == apart.axis:
+                number = number * (as_expr(size) * apart.ranks) + (apart.rank * as_expr(size) + index)
+            else:
+                number = number * as_expr(size) + index
         word = number // LANES % philox.WORDS[dtype]
         block = number // group_size(dtype) * LANES + number % LANES
-        few = all(isinstance(s, int) for s in shape) and math.prod(shape) <= 2**32
-        high = const(0, "uint32") if few else cast("uint32", Binary("shr", block, as_expr(32)))
+        if groups is not None:
+            first = cast("uint64", shard.rank) * (groups * LANES)  # type: ignore[union-attr]
+            low = Binary("add", _low(block), _low(first))
+            high = _high(cast("uint64", block) + first)
+        else:
+            low = _low(block)
+            high = const(0, "uint32") if total <= 2**32 else cast("uint32", Binary("shr", block, as_expr(32)))
         low_and_high = (f(v) for v in (place, seed) for f in (_low, _high))
-        return call(philox.INTRINSIC, cast("uint32", word), _low(block), high, *low_and_high, dtype=dtype)
+        return call(philox.INTRINSIC, cast("uint32", word), low, high, *low_and_high, dtype=dtype)
 
     return compute(shape, element, "bits")
 
@@ -57,16 +91,32 @@ def draws(tensor: Tensor) -> bool:
 
 
 def number(tensor: Tensor) -> PrimExpr:
-    """The row-major number of an element of :func:`bits`, in the axes of its stage."""
-    block = tensor.body.args[1].value  # type: ignore[union-attr]
+    """The row-major number of an element of :func:`bits`, in the axes of its stage; in a shard of whole groups, the
+    number that it has in the shard."""
+    low = tensor.body.args[1]  # type: ignore[union-attr]
+    block = (low.a if isinstance(low, Binary) else low).value
     return block if isinstance(block, IntImm) else block.b.a
 
 
-def bits_array(state: np.ndarray, shape: Sequence[int], dtype: str = "uint32") -> np.ndarray:
+def first_block(tensor: Tensor) -> PrimExpr | None:
+    """With which block a shard of whole groups begins, a uint64; None: with the first."""
+    low = tensor.body.args[1]  # type: ignore[union-attr]
+    return low.b.value if isinstance(low, Binary) else None
+
+
+def bits_array(
+    state: np.ndarray, shape: Sequence[int], dtype: str = "uint32", shard: Shard | None = None
+) -> np.ndarray:
     """What :func:`bits` means, over NumPy."""
+    low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
+    halves = [f for v in (state[1], state[0]) for f in (v & low, v >> high)]
+    if shard is not None:
+        inner = math.prod(shape[shard.axis :])
+        starts = np.arange(math.prod(shape[: shard.axis])) * shard.ranks + int(shard.rank)
+        numbers = (starts[:, None] * inner + np.arange(inner)).reshape(shape)
+        block = (numbers // group_size(dtype) * LANES + numbers % LANES).astype(np.uint64)
+        return philox.philox4x32(dtype, numbers // LANES % philox.WORDS[dtype], block & low, block >> high, *halves)
     count, group = math.prod(shape), group_size(dtype)
     block = np.arange(-(-count // group) * LANES, dtype=np.uint64).reshape(-1, 1, LANES)
     words = np.arange(philox.WORDS[dtype]).reshape(1, -1, 1)
-    low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
-    parts = (f for v in (block, state[1], state[0]) for f in (v & low, v >> high))
-    return philox.philox4x32(dtype, words, *parts).reshape(-1)[:count].reshape(shape)
+    return philox.philox4x32(dtype, words, block & low, block >> high, *halves).reshape(-1)[:count].reshape(shape)

@@ -15,7 +15,7 @@ import numpy as np
 
 from pullback.tir.expr import Buffer, BufferLoad, IntImm, PrimExpr, Var
 from pullback.tir.interpreter import evaluate
-from pullback.tir.stmt import Allocate, BufferStore, For, If, Let, Prefetch, PrimFunc, Seq, Stmt
+from pullback.tir.stmt import Allocate, Await, BufferStore, For, If, Let, Prefetch, PrimFunc, Seq, Stmt
 from pullback.tir.visitor import walk
 
 LIMIT = 1 << 20  # accesses that are looked at: some tenths of a second
@@ -24,6 +24,8 @@ LIMIT = 1 << 20  # accesses that are looked at: some tenths of a second
 def reads_come_first(function: PrimFunc, buffer: Buffer) -> bool | None:
     """Whether no element of ``buffer`` is read after (or while) it is written; None when it cannot be known, or when
     there are too many accesses to look at."""
+    if isinstance(function.body, Await):
+        return True
     try:
         trace = _Trace(buffer)
         trace.visit(function.body, _Point(0, {}, (), None))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pullback.ir.node import remembered
 from pullback.tir.expr import Binary, Buffer, BufferLoad, IntImm, PrimExpr, Var
 from pullback.tir.polynomial import Polynomial
-from pullback.tir.stmt import BufferStore, For, If, Let, PrimFunc, Seq, Stmt
+from pullback.tir.stmt import Await, BufferStore, For, If, Let, PrimFunc, Seq, Stmt
 from pullback.tir.visitor import Substitute, children, distinct, substitute
 
 _Path = tuple[tuple[Stmt, int], ...]
@@ -107,6 +107,8 @@ def may_share(function: PrimFunc, source: Buffer, target: Buffer) -> bool:
     may run at the same time, has been written. Not one that is never written, being empty: nothing would be saved."""
     if source.shape != target.shape or source.dtype != target.dtype:
         return False
+    if isinstance(function.body, Await):  # a whole buffer is copied, if it has to be
+        return (source, target) in zip(function.body.received, function.body.targets, strict=True)
     found = _accesses(function)
     stores = found.stores[target]
     return bool(stores) and not found.reads[target] and all(_safe(r, s) for r in found.reads[source] for s in stores)

@@ -17,6 +17,7 @@ from pullback.ir.depth import deep, on_large_stack
 from pullback.ir.errors import InternalError
 from pullback.ir.node import Node, remembered
 from pullback.runtime import packed
+from pullback.runtime.ranks import current
 from pullback.tir import pairs, philox
 from pullback.tir.expr import (
     Binary,
@@ -37,9 +38,11 @@ from pullback.tir.expr import (
 from pullback.tir.stmt import (
     DEPTH,
     Allocate,
+    Await,
     Box,
     BufferStore,
     Check,
+    Collective,
     For,
     HostCall,
     If,
@@ -284,6 +287,21 @@ class _Frame:
             self.arrays[buffer][...] = result
         self.arrays[node.flag][...] = True
 
+    def stmt_collective(self, node: Collective) -> None:
+        shapes = [self.arrays[b].shape for b in node.received]
+        found = current().collective(
+            node.kind, [self.arrays[b] for b in node.given], shapes, reduction=node.reduction, root=node.root,
+            shards=node.shards, ranks=node.ranks,
+        )  # fmt: skip
+        for buffer, array in zip(node.received, found, strict=True):
+            self.arrays[buffer][...] = array.reshape(self.arrays[buffer].shape)
+        if node.ticket is not None:
+            self.arrays[node.ticket][...] = 0
+
+    def stmt_await(self, node: Await) -> None:
+        for source, target in zip(node.received, node.targets, strict=True):
+            self.arrays[target][...] = self.arrays[source]
+
     def _piece(self, buffer: Buffer, number: Any, param: Buffer) -> np.ndarray:
         """The piece of that number of a buffer that is cut into some as large as the parameter."""
         array = self.arrays[buffer]
@@ -436,6 +454,10 @@ def _buffers(node: Any) -> list[Buffer]:
         return [node.heap, node.mark]
     if isinstance(node, PackedCall):
         return [*node.inputs, *node.outputs, node.flag]
+    if isinstance(node, Collective):
+        return [*node.given, *node.received, *([] if node.ticket is None else [node.ticket])]
+    if isinstance(node, Await):
+        return [node.ticket, *node.given, *node.received, *node.targets]
     return [node.buffer] if isinstance(node, (BufferLoad, BufferStore, Check)) else []
 
 

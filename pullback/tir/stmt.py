@@ -7,6 +7,8 @@
         | BufferStore(buffer, e, e…)
         | Prefetch(buffer, e…, kind)    the element is to be read (or written) soon; nothing changes
         | PackedCall(name, buffers…, buffers…, buffer)    a registered function; it is all of a kernel
+        | Collective(kind, buffers…, buffers…, buffer?, …)    what ranks compute together begins; all of a kernel
+        | Await(buffer, buffers…, buffers…, buffers…)    it is done; all of a kernel
         | Seq(s…)
         | KernelCall(name, buffers…, e…)  host functions only, as all that follow
         | HostCall(name, buffers…, rows…, arena)  stop with the status of another host function if that is not 0
@@ -45,6 +47,7 @@ from pullback.ir.node import Node, made_quickly, structural_digest
 from pullback.tir.expr import ADDRESS, Buffer, PrimExpr, Var, as_expr, check_indices, const
 
 FLUSH_SUBNORMALS = "flush_subnormals"  # an attribute of host functions, and of the modules that they are made from
+COLLECTIVE = "collective"  # an attribute of kernels: they start a collective, wait for one, or do the whole of it
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled")
 PREFETCH_KINDS = ("read", "write")
 HEAP_WORDS, LEVELS, DEPTH = 16, 8, 12
@@ -149,6 +152,39 @@ class PackedCall(Stmt):
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     flag: Buffer
+
+
+@made_quickly
+@dataclass(frozen=True, eq=False)
+class Collective(Stmt):
+    """Begin a collective of ``runtime/collectives.py``: the ranks give the buffers ``given``, and have those
+    ``received`` when ``ticket`` (int64, one element) was awaited; without one they have them when it is done.
+
+    ``elements``: of each whole array; ``shards``: buffers that are given in place of one; ``ranks``: how many there
+    have to be, 0 for any number.
+    """
+
+    kind: str
+    given: tuple[Buffer, ...]
+    received: tuple[Buffer, ...]
+    ticket: Buffer | None
+    elements: tuple[int, ...]
+    reduction: str = "sum"
+    root: int = 0
+    shards: int = 1
+    ranks: int = 0
+
+
+@made_quickly
+@dataclass(frozen=True, eq=False)
+class Await(Stmt):
+    """Wait until a collective is done, of which ``given`` may change then, and copy what it ``received`` to the buffers
+    ``targets``, which may be the same."""
+
+    ticket: Buffer
+    given: tuple[Buffer, ...]
+    received: tuple[Buffer, ...]
+    targets: tuple[Buffer, ...]
 
 
 @made_quickly

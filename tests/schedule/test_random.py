@@ -16,7 +16,7 @@ from pullback.schedule.group import Group
 from pullback.schedule.random import Random
 from pullback.target import Target
 from pullback.te import interpreter as te_interpreter
-from pullback.te.random import bits, bits_array
+from pullback.te.random import Shard, bits, bits_array
 from pullback.tir import interpreter as tir_interpreter
 from pullback.tir import select
 from pullback.tir.in_place import may_share
@@ -37,7 +37,11 @@ def placed(numbers: Sequence[int], shape: Sequence[int]) -> np.ndarray:
     """Words by the definition of ``te/random.py``, element by element."""
     seed, place = (int(s) for s in STATE)
     halves = [f for v in (place, seed) for f in (v % 2**32, v >> 32)]
-    words = [by_integers((n // 64 * 16 + n % 16, 0, *halves[:2]), tuple(halves[2:]))[n // 16 % 4] for n in numbers]
+    blocks = [n // 64 * 16 + n % 16 for n in numbers]
+    words = [
+        by_integers((b % 2**32, b >> 32, *halves[:2]), tuple(halves[2:]))[n // 16 % 4]
+        for n, b in zip(numbers, blocks, strict=True)
+    ]
     return np.array(words, np.uint32).reshape(shape)
 
 
@@ -92,6 +96,53 @@ def dropped(
     group = group_of(value, keep)
     values = {s: STATE, x: rng.standard_normal(memory, "float32"), b: rng.standard_normal(memory[-1:], "float32")}
     return group, {t: values[t] for t in group.inputs}
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "uint64"])
+@pytest.mark.parametrize(
+    "shape, axis, ranks, own",
+    [
+        ((64,), 0, 3, True),
+        ((4, 64), 0, 4, True),
+        ((1, 2, 128), 1, 2, True),
+        ((6, 32), 0, 3, True),  # one axis in memory
+        ((5, 3), 0, 2, False),
+        ((1,), 0, 7, False),
+        ((0, 64), 0, 2, True),
+        ((3, 4, 64), 1, 2, False),  # as many runs as the first axis has places
+    ],
+)
+def test_ranks_draw_what_one_draws(shape, axis, ranks, own, dtype):
+    """Each its part of the array along the axis."""
+    whole = bits_array(STATE, [n * ranks if k == axis else n for k, n in enumerate(shape)], dtype)
+    parts = np.split(whole, ranks, axis)
+    for rank in {0, 1, ranks - 1}:
+        s, r = state(), te.placeholder((), "int64", "rank")
+        group = group_of(bits(s, shape, dtype, Shard(r[()], ranks, axis)))
+        assert isinstance(recognize(group), Random) is own
+        (found,) = check(replace(group, fallback=True), {s: STATE, r: np.array(rank)})
+        np.testing.assert_array_equal(found, parts[rank])
+        np.testing.assert_array_equal(bits_array(STATE, shape, dtype, Shard(rank, ranks, axis)), parts[rank])
+
+
+def test_far_elements_of_a_shard():
+    """The number of a block has more than 32 bits."""
+    s, r = state(), te.placeholder((), "int64", "rank")
+    rank = 2**34 // 24 + 5
+    group = replace(group_of(bits(s, (8, 3), "uint32", Shard(r[()], 2**31, 0))), fallback=True)
+    (found,) = check(group, {s: STATE, r: np.array(rank)})
+    np.testing.assert_array_equal(found, placed(range(24 * rank, 24 * rank + 24), (8, 3)))
+
+
+def test_groups_of_a_shard_beyond_32_bits():
+    """Whole groups far from the first, with the carry into the counter's second word between two of them."""
+    s, r = state(), te.placeholder((), "int64", "rank")
+    rank = 2**28 // 2 - 1  # of two groups: the last group before 2³² blocks is the second one of the rank
+    group = group_of(bits(s, (128,), "uint32", Shard(r[()], 2**40, 0)))
+    assert isinstance(recognize(group), Random)
+    for k in (rank, rank + 1):
+        (found,) = check(group, {s: STATE, r: np.array(k)})
+        np.testing.assert_array_equal(found, placed(range(128 * k, 128 * k + 128), (128,)))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from pullback.relax.op import (  # noqa: F401
     binary,
     call_te,
     call_tir,
+    ccl,
     convolution,
     create,
     ctc,
@@ -55,9 +56,11 @@ from pullback.relax.op import (  # noqa: F401
     scan,
     scatter,
     search,
+    shard,
     sort,
     special,
     suppression,
+    sync_batch_norm,
 )
 from pullback.relax.op.call_tir import call_tir, call_tir_with_grad  # noqa: F401, F811
 from pullback.relax.op.namespace import Namespace, no_op
@@ -70,7 +73,8 @@ grad = Namespace("grad")  # ops that gradients need
 image = Namespace("image")
 vision = Namespace("vision")
 batch = Namespace("batch")  # ops over a batch, which VMap makes
-_NAMESPACES = {"nn": nn, "random": random, "grad": grad, "image": image, "vision": vision, "batch": batch}
+ccl = Namespace("ccl")  # type: ignore[assignment]  # noqa: F811
+_NAMESPACES = {"nn": nn, "random": random, "grad": grad, "image": image, "vision": vision, "batch": batch, "ccl": ccl}
 for _name, _namespace in _NAMESPACES.items():
     _module = sys.modules.setdefault(f"{__name__}.{_name}", ModuleType(f"{__name__}.{_name}"))
     _module.__getattr__ = _namespace.__getattr__  # type: ignore[method-assign]  # from pullback.relax.op.nn import relu

@@ -1,9 +1,13 @@
-"""Batch norm, written in primitive ops: its formulas are in `moments.py`."""
+"""Batch norm, written in primitive ops: its formulas are in `moments.py`.
+
+What it does with the statistics once they are known is the same whether they are of one process's rows or of all ranks'
+(`sync_batch_norm.py`): :func:`normalized`, :func:`moved` and :func:`adjoints_in_training`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,12 +35,11 @@ from pullback.relax.op.sample import Floats, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo
 
 
-def _batch_norm_infer(
-    data: TensorStructInfo, gamma: TensorStructInfo, beta: TensorStructInfo, moving_mean: TensorStructInfo,
-    moving_var: TensorStructInfo, *, axis: int, epsilon: float, center: bool, scale: bool, momentum: float,
-    training: bool, unbiased: bool,
+def check_arguments(
+    name: str, data: TensorStructInfo, gamma: TensorStructInfo, beta: TensorStructInfo, moving_mean: TensorStructInfo,
+    moving_var: TensorStructInfo, *, axis: int, epsilon: float, momentum: float,
 ) -> TupleStructInfo:  # fmt: skip
-    name = "nn.batch_norm"
+    """The types of the results."""
     at = normalize_axis(name, axis, len(known_shape(name, data)))
     for label, number in (("epsilon", epsilon), ("momentum", momentum)):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
@@ -46,11 +49,18 @@ def _batch_norm_infer(
     return TupleStructInfo((data, moving_mean, moving_var))
 
 
-def _check_values(n: Dim) -> None:
+def _batch_norm_infer(
+    *infos: TensorStructInfo, axis: int, epsilon: float, center: bool, scale: bool, momentum: float, training: bool,
+    unbiased: bool,
+) -> TupleStructInfo:  # fmt: skip
+    return check_arguments("nn.batch_norm", *infos, axis=axis, epsilon=epsilon, momentum=momentum)
+
+
+def check_values(n: Dim, name: str = "nn.batch_norm") -> None:
     """The unbiased variance needs two values."""
     if isinstance(n, int) and n < 2:
         raise ShapeError(
-            f"nn.batch_norm in training needs more than one value for each channel, got {n}",
+            f"{name} in training needs more than one value for each channel, got {n}",
             hint="give it a larger batch; in inference (training=False) one value will do",
         )
 
@@ -92,7 +102,7 @@ class _OfParts(Moments):
         return ops.mean(within, self.axes[:1], True) + ops.mean(between, self.axes[:1], True)
 
 
-def _statistics(data: Any, axis: int, epsilon: float, moving: tuple[Any, Any] | None) -> Moments:
+def statistics(data: Any, axis: int, epsilon: float, moving: tuple[Any, Any] | None = None) -> Moments:
     """The statistics to normalise by: of the batch, unless ``moving`` ones are given."""
     others, x = split_axes(data, axis)[1], widened(data)
     if moving is not None:
@@ -101,7 +111,7 @@ def _statistics(data: Any, axis: int, epsilon: float, moving: tuple[Any, Any] | 
     return (_OfParts if isinstance(part, int) and part >= LARGE_PART else Moments)(x, others, epsilon)
 
 
-def _per_channel(value: Any, axes: Sequence[int]) -> Any:
+def per_channel(value: Any, axes: Sequence[int]) -> Any:
     """A value for each channel, whose other axes have the size 1, as one axis."""
     return ops.squeeze(value, axes) if axes else value
 
@@ -111,28 +121,43 @@ def _correction(x: Any, axes: Sequence[int], unbiased: bool) -> Any:
     if not unbiased:
         return 1.0
     n = count(x.shape, axes)
-    _check_values(n)
+    check_values(n)
     if isinstance(n, int):
         return n / (n - 1)
     size = scalar_count(x, axes)
     return size / (size - 1.0)
 
 
+def _slope(m: Moments, data: Any, gamma: Any, axis: int, scale: bool) -> Any:
+    """What a deviation from the mean is multiplied by."""
+    return spread(gamma, data, axis) * m.inverse if scale else m.inverse
+
+
+def normalized(m: Moments, data: Any, gamma: Any, beta: Any, *, axis: int, center: bool, scale: bool) -> Any:
+    """The output."""
+    # x·a + b with a and b for each channel: one multiplication and one addition of the one large operand. Where the
+    # mean is much larger than the deviation, x·a - mean·a rounds by as much as x itself was rounded.
+    a = _slope(m, data, gamma, axis, scale)
+    b = spread(beta, data, axis) - m.mean * a if center else -(m.mean * a)
+    return as_dtype(ops.ewise_fma(m.x, a, b), data.dtype)
+
+
+def moved(m: Moments, moving_mean: Any, moving_var: Any, momentum: float, correction: Any) -> tuple[Any, ...]:
+    """The new moving statistics."""
+    news = ((moving_mean, m.mean), (moving_var, m.variance * correction))
+    values = [widened(old) * (1.0 - momentum) + per_channel(new * momentum, m.axes) for old, new in news]
+    return narrowed(values, moving_mean.dtype)
+
+
 def _batch_norm_decomposed(
     data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, *, axis: int, epsilon: float, center: bool,
     scale: bool, momentum: float, training: bool, unbiased: bool,
 ) -> Any:  # fmt: skip
-    m = _statistics(data, axis, epsilon, None if training else (moving_mean, moving_var))
-    # x·a + b with a and b for each channel: one multiplication and one addition of the one large operand. Where the
-    # mean is much larger than the deviation, x·a - mean·a rounds by as much as x itself was rounded.
-    a = spread(gamma, data, axis) * m.inverse if scale else m.inverse
-    b = spread(beta, data, axis) - m.mean * a if center else -(m.mean * a)
-    out = as_dtype(ops.ewise_fma(m.x, a, b), data.dtype)
+    m = statistics(data, axis, epsilon, None if training else (moving_mean, moving_var))
+    out = normalized(m, data, gamma, beta, axis=axis, center=center, scale=scale)
     if not training:
         return Tuple((out, moving_mean, moving_var))
-    news = ((moving_mean, m.mean), (moving_var, m.variance * _correction(m.x, m.axes, unbiased)))
-    moved = [widened(old) * (1.0 - momentum) + _per_channel(new * momentum, m.axes) for old, new in news]
-    return Tuple((out, *narrowed(moved, moving_mean.dtype)))
+    return Tuple((out, *moved(m, moving_mean, moving_var, momentum, _correction(m.x, m.axes, unbiased))))
 
 
 def _batch_norm(
@@ -146,7 +171,7 @@ def _batch_norm(
     if training:
         n = math.prod(x.shape[a] for a in others)
         if unbiased:
-            _check_values(n)
+            check_values(n)
         news = np.mean(x, others), np.var(x, others, ddof=1 if unbiased else 0)
         keep, take = x.dtype.type(1.0 - momentum), x.dtype.type(momentum)
         moving_mean, moving_var = (keep * old + take * new for old, new in zip((mean, variance), news, strict=True))
@@ -158,33 +183,62 @@ def _batch_norm(
     return y.astype(data.dtype), moving_mean.astype(kept), moving_var.astype(kept)
 
 
+def adjoints_in_inference(
+    adjoints: Sequence[Any], data: Any, gamma: Any, moving: tuple[Any, Any], *, axis: int, epsilon: float, center: bool,
+    scale: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The adjoints of all arguments, of what is normalized by the moving statistics."""
+    m = statistics(data, axis, epsilon, moving)
+    dy, dmean, dvar = map(widened, adjoints)
+    total, product = ops.sum(dy, m.axes, True), ops.vecdot(dy, m.centered, m.axes, True)
+    a = _slope(m, data, gamma, axis, scale)
+    dgamma = per_channel(product * m.inverse, m.axes) if scale else None
+    dbeta = per_channel(total, m.axes) if center else None
+    dmean = dmean - per_channel(total * a, m.axes)
+    dvar = dvar - per_channel(product * a * ops.square(m.inverse) * 0.5, m.axes)
+    return narrowed_adjoints((dy * a, dgamma, dbeta, dmean, dvar), data, gamma)
+
+
+def adjoints_in_training(
+    m: Moments, adjoints: Sequence[Any], data: Any, gamma: Any, *, axis: int, center: bool, scale: bool,
+    momentum: float, n: Any, correction: Callable[[], Any], summed: Callable[..., Sequence[Any]] = lambda *sums: sums,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The adjoints of all arguments. ``n`` values have the statistics ``m``; ``summed`` adds up sums of values, of one
+    element for each channel, over all that have them."""
+    dy, dmean, dvar = map(widened, adjoints)
+    total, product = ops.sum(dy, m.axes, True), ops.vecdot(dy, m.centered, m.axes, True)
+    a = _slope(m, data, gamma, axis, scale)
+    dgamma = per_channel(product * m.inverse, m.axes) if scale else None
+    dbeta = per_channel(total, m.axes) if center else None
+    moves = [(k, d) for k, d in enumerate((dmean, dvar), 1) if not is_zeros(adjoints[k])]
+    total, product, *sums = summed(total, product, *(d for _, d in moves))
+    all_moves = dict(zip((k for k, _ in moves), sums, strict=True))
+    # (dy - Σdy/n - (x - mean)·k)·a, the terms for each channel in one: what is large is read once.
+    k = product * ops.square(m.inverse) / n
+    dx = ops.ewise_fma(dy, a, ops.ewise_fma(m.x, -(k * a), (m.mean * k - total / n) * a))
+    if 1 in all_moves:
+        dx = dx + spread(all_moves[1], data, axis) * momentum / n
+    if 2 in all_moves:
+        dx = dx + m.centered * (spread(all_moves[2], data, axis) * (2.0 * momentum) * correction() / n)
+    return narrowed_adjoints((dx, dgamma, dbeta, dmean * (1.0 - momentum), dvar * (1.0 - momentum)), data, gamma)
+
+
 def _batch_norm_gradient(
     adjoints: Sequence[Any], y: Any, data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, *, axis: int,
     epsilon: float, center: bool, scale: bool, momentum: float, training: bool,
     unbiased: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
-    m = _statistics(data, axis, epsilon, None if training else (moving_mean, moving_var))
-    dy, dmean, dvar = map(widened, adjoints)
-    total, product = ops.sum(dy, m.axes, True), ops.vecdot(dy, m.centered, m.axes, True)
-    a = spread(gamma, data, axis) * m.inverse if scale else m.inverse
-    dgamma = _per_channel(product * m.inverse, m.axes) if scale else None
-    dbeta = _per_channel(total, m.axes) if center else None
+    form: dict[str, Any] = {"axis": axis, "center": center, "scale": scale}
     if not training:
-        dmean = dmean - _per_channel(total * a, m.axes)
-        dvar = dvar - _per_channel(product * a * ops.square(m.inverse) * 0.5, m.axes)
-        return narrowed_adjoints((dy * a, dgamma, dbeta, dmean, dvar), data, gamma)
-    n = scalar_count(m.x, m.axes)
-    # (dy - Σdy/n - (x - mean)·k)·a, the terms for each channel in one: what is large is read once.
-    k = product * ops.square(m.inverse) / n
-    dx = ops.ewise_fma(dy, a, ops.ewise_fma(m.x, -(k * a), (m.mean * k - total / n) * a))
-    if not _is_zeros(adjoints[1]):
-        dx = dx + spread(dmean, data, axis) * momentum / n
-    if not _is_zeros(adjoints[2]):
-        dx = dx + m.centered * (spread(dvar, data, axis) * (2.0 * momentum) * _correction(m.x, m.axes, unbiased) / n)
-    return narrowed_adjoints((dx, dgamma, dbeta, dmean * (1.0 - momentum), dvar * (1.0 - momentum)), data, gamma)
+        return adjoints_in_inference(adjoints, data, gamma, (moving_mean, moving_var), epsilon=epsilon, **form)
+    m = statistics(data, axis, epsilon)
+    return adjoints_in_training(
+        m, adjoints, data, gamma, momentum=momentum, n=scalar_count(m.x, m.axes),
+        correction=lambda: _correction(m.x, m.axes, unbiased), **form,
+    )  # fmt: skip
 
 
-def _is_zeros(adjoint: Any) -> bool:
+def is_zeros(adjoint: Any) -> bool:
     """Whether nothing depends on the value: Gradient then gives zeros."""
     return getattr(getattr(adjoint, "op", None), "name", "") == "relax.zeros"
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ from pullback.relax.struct_info import (
     same_shape,
 )
 from pullback.runtime.dtype import numpy_dtype
-from pullback.te.random import bits, bits_array
+from pullback.te.random import Shard, bits, bits_array
 from pullback.tir.expr import FLOATS, INTEGERS
 
 STATE = TensorStructInfo((2,), "uint64")
@@ -120,6 +121,40 @@ define(
 # -- numbers of a shape
 
 
+@dataclass(frozen=True)
+class Draw:
+    """How the elements of an op are made of one random integer each, a ``word`` of uint32 or uint64: ``scalar`` of an
+    expression, and ``numpy`` of an array. All take the op's attributes but for the shape."""
+
+    name: str
+    check: Callable[..., None]
+    dtype: Callable[..., str]
+    word: Callable[..., str]
+    scalar: Callable[..., Any]
+    numpy: Callable[..., Any]
+
+    def info(self, shape: Any, **kw: Any) -> TensorStructInfo:
+        """The type of what is drawn; raises a UserError for attributes that are not the op's."""
+        self.check(**kw)
+        return TensorStructInfo(sizes(shape), self.dtype(**kw))
+
+    def tensor(self, state: te.Tensor, shape: Any, shard: Shard | None = None, **kw: Any) -> te.Tensor:
+        """What is drawn of the shape, or a shard of that shape."""
+        drawn, dtype = bits(state, sizes(shape), self.word(**kw), shard), self.dtype(**kw)
+        return te.compute(
+            drawn.shape, lambda *i: tir.cast(dtype, self.scalar(drawn[i], **kw)), self.name.split(".")[-1]
+        )
+
+    def array(self, state: np.ndarray, shape: Any, shard: Shard | None = None, **kw: Any) -> np.ndarray:
+        """The same over NumPy."""
+        shape = shape if isinstance(shape, (tuple, list)) else (shape,)
+        drawn = bits_array(state, shape, self.word(**kw), shard)
+        return np.asarray(self.numpy(drawn, **kw)).astype(numpy_dtype(self.dtype(**kw)))
+
+
+DRAWS: dict[str, Draw] = {}  # by the op's name
+
+
 def _draw(
     name: str,
     attrs: str,
@@ -131,25 +166,22 @@ def _draw(
     numpy: Callable[..., Any],
     **rules: Any,
 ) -> Op:
-    """An op whose elements are made of one random integer each, a ``word`` of uint32 or uint64: ``scalar`` of an
-    expression, and ``numpy`` of an array."""
+    """An op that draws: see :class:`Draw`."""
+    draw = DRAWS[name] = Draw(name, check, dtype, word, scalar, numpy)
 
     def infer(state: TensorStructInfo | None = None, *, shape: Any, **kw: Any) -> TensorStructInfo:
         check_state(name, state)
-        check(**kw)
-        return TensorStructInfo(sizes(shape), dtype(**kw))
+        return draw.info(shape, **kw)
 
     def build(state: te.Tensor | None = None, *, shape: Any, **kw: Any) -> te.Tensor:
         if state is None:
             raise no_state(name)
-        drawn = bits(state, sizes(shape), word(**kw))
-        return te.compute(drawn.shape, lambda *i: tir.cast(dtype(**kw), scalar(drawn[i], **kw)), name.split(".")[-1])
+        return draw.tensor(state, shape, **kw)
 
     def run(state: np.ndarray | None = None, *, shape: Any, **kw: Any) -> np.ndarray:
         if state is None:
             raise no_state(name)
-        shape = shape if isinstance(shape, tuple) else (shape,)
-        return np.asarray(numpy(bits_array(state, shape, word(**kw)), **kw)).astype(numpy_dtype(dtype(**kw)))
+        return draw.array(state, shape, **kw)
 
     signature = f"state? | shape, {attrs}"
     op = define(name, signature, infer=infer, te=build, numpy=run, gradient=zero_gradient, family="random", **rules)

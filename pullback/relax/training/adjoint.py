@@ -27,6 +27,8 @@ from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStruct
 from pullback.relax.training.optimizer.value import cast
 from pullback.relax.transform import Gradient, UnroundedProducts
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
+from pullback.relax.transform.distribute_step import SHARDED
+from pullback.relax.transform.shard_loss import sharded_loss
 
 SCALED = "scaled_loss"
 
@@ -36,9 +38,19 @@ def with_adjoint(module: IRModule, params: Sequence[int], has_scale: bool, is_mi
     their numbers. ``has_scale``: its last parameter is the loss scale. ``is_mixed``: ``backbone_loss`` was rewritten by
     ``MixedPrecision``.
     """
-    result = _with_adjoint(module, params, has_scale)
+    sharded = sharded_loss(module)
+    work = module if sharded is None else _with(module, LOSS, sharded)
+    result = _with_adjoint(work, params, has_scale)
     if is_mixed:
         result[ADJOINT] = UnroundedProducts().function(result[ADJOINT], result)
+    if sharded is not None:
+        result[SHARDED], result[LOSS] = sharded, module[LOSS]
+    return result
+
+
+def _with(module: IRModule, name: str, function: Function) -> IRModule:
+    result = module.copy()
+    result[name] = function
     return result
 
 

@@ -63,11 +63,16 @@ class Callback:
     ``logs`` holds too.
 
     ``adds``: the names of the metrics that the callback will put into ``logs``, so that others may monitor them.
+
+    Of a trainer over several ranks (``distributed=``), each rank calls its callbacks, after the same steps and with the
+    same ``logs``, and they do the same everywhere: what one does with the trainer, the others do too.
+    ``on_every_rank = False``: only the first rank's is called, as is right for what writes and prints.
     """
 
     trainer: Any = None
     history: Any = None
     adds: tuple[str, ...] = ()
+    on_every_rank = True
 
     def __init_subclass__(cls) -> None:
         guided(cls)
@@ -387,6 +392,8 @@ class CSVLogger(Callback):
     as the epoch ends; folders that are missing are made.
     """
 
+    on_every_rank = False
+
     def __init__(self, path: str | os.PathLike[str], append: bool = False) -> None:
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
             raise ArgumentError(f"path must be a path, got {path!r}", hint='such as "training.csv"')
@@ -427,6 +434,8 @@ class Logger(Callback):
     is the number of steps that the trainer has made. A logger of Python's ``logging`` gets the epoch's line.
     """
 
+    on_every_rank = False
+
     def __init__(self, logger: Any) -> None:
         self._logger = logger
         if isinstance(logger, logging.Logger):
@@ -459,6 +468,8 @@ class TensorBoard(Callback):
     axis counts epochs. With ``batches``, "loss/step" has the losses of single steps too, twenty a second, by their
     number. Needs ``pip install "pullback[tensorboard]"``.
     """
+
+    on_every_rank = False
 
     def __init__(self, dir: str | os.PathLike[str] = "runs", batches: bool = False) -> None:
         if not isinstance(dir, (str, os.PathLike)) or not os.fspath(dir):
@@ -503,17 +514,29 @@ class TensorBoard(Callback):
 class Callbacks:
     """The callbacks of a call of ``fit``, checked."""
 
-    def __init__(self, given: Any, loggers: Any, trainer: Any, history: History) -> None:
-        self._all = [*_listed(given), *(Logger(one) for one in _loggers(loggers))]
-        self._at_batches = [c for c in self._all if _overrides(c, "on_batch_end")]
-        for callback in self._all:
+    def __init__(self, given: Any, loggers: Any, trainer: Any, history: History, is_first: bool = True) -> None:
+        everywhere = [*_listed(given), *(Logger(one) for one in _loggers(loggers))]
+        for callback in everywhere:
             _check_hooks(callback)
+        self._everywhere = everywhere
+        self._all = [callback for callback in everywhere if is_first or callback.on_every_rank]
+        self._at_batches = [c for c in self._all if _overrides(c, "on_batch_end")]
+        self.decide_within = any(
+            callback.on_every_rank and (_overrides(callback, "on_batch_end") or _overrides(callback, "on_epoch_begin"))
+            for callback in everywhere
+        )
+        for callback in everywhere:
             callback.trainer, callback.history = trainer, history
 
     def check(self, known: Iterable[str], modes: dict[str, str]) -> None:
-        names = list(dict.fromkeys([*known, *(name for c in self._all for name in c.adds)]))
-        for callback in self._all:
+        names = list(dict.fromkeys([*known, *(name for c in self._everywhere for name in c.adds)]))
+        for callback in self._everywhere:
             callback.check(names, modes)
+
+    @property
+    def names(self) -> list[str]:
+        """The kinds of those that all ranks call."""
+        return [type(callback).__name__ for callback in self._everywhere if callback.on_every_rank]
 
     @property
     def watch_batches(self) -> bool:

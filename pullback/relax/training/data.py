@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
@@ -18,20 +19,27 @@ from pullback.relax.matching import match_info
 from pullback.relax.struct_info import TensorStructInfo, format_shape
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.loss import class_axis
+from pullback.relax.training.shares import ALONE, Part, Share
 from pullback.relax.training.values import as_array, as_tensor, is_exact
 from pullback.runtime.epoch import Column, Epoch, always_fits
 from pullback.runtime.tensor import Tensor
 
+_COMPARED_ROWS = 64
 _CHECKED_BYTES = 1 << 20  # how much of an array is converted at a time, to see whether it can be
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of one batch; the next batch of the same size overwrites them."""
+    """Tensors of one batch, or of a rank's part of it; the next batch of the same size overwrites them."""
 
     inputs: list[Tensor]
     targets: list[Tensor]
-    rows: int
+    part: Part
+
+    @property
+    def rows(self) -> int:
+        """How many rows the tensors have."""
+        return self.part.rows
 
 
 class Source(ABC):
@@ -39,8 +47,10 @@ class Source(ABC):
 
     ``rows``: how many there are, or None where that is not known beforehand. ``steps``: how many batches an epoch has,
     where somebody said so. ``weighted``: whether each row has a weight, which is the last of the targets then.
+    ``share``: what is read of each batch, where several ranks compute it: sizes and orders are those of whole batches.
     """
 
+    share: Share = ALONE
     interface: Interface
     rows: int | None
     steps: int | None
@@ -56,6 +66,10 @@ class Source(ABC):
     @abstractmethod
     def samples(self, size: int, drop_last: bool = False) -> Iterator[Batch]:
         """A batch of each number of rows that is known beforehand; nothing is read for good."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, str]:
+        """What is the same wherever the same data is read, by what it is called: for ranks that compare."""
 
     def count(self, size: int, drop_last: bool = False) -> int | None:
         """How many rows a pass has; None where that is not known."""
@@ -142,25 +156,34 @@ class DataSet(Source):
     ) -> Generator[tuple[Batch, Epoch], None, None]:
         for first, rows, batches in parts(self.rows, size, drop_last, self.steps):
             batch, columns = self._buffer(rows)
-            yield batch, Epoch(columns, order, first, rows, batches)
+            yield batch, Epoch(columns, *self.share.order(order, first, rows, batches), batch.rows, batches)
 
     def samples(self, size: int, drop_last: bool = False) -> Iterator[Batch]:
         for _, rows, _ in parts(self.rows, size, drop_last, self.steps):
             yield self._buffer(rows)[0]
 
+    def identity(self) -> dict[str, str]:
+        """Some rows stand for all of them."""
+        some = np.unique(np.linspace(0, self.rows - 1, _COMPARED_ROWS).astype(np.int64))
+        return {"the data set's rows": str(self.rows)} | {
+            str(slot): described(np.asarray(array[some]) if self.interface.has_rows(slot) else array)
+            for array, slot in zip(self._arrays, self._slots, strict=True)
+        }
+
     def _buffer(self, rows: int) -> tuple[Batch, list[Column]]:
-        """The batch whose tensors hold ``rows`` rows, and how to gather it."""
+        """The tensors for batches of ``rows`` rows, of which this rank's part is read, and how to gather it."""
         if rows not in self._buffers:
+            part = self.share.of(rows)
             tensors: list[Tensor] = []
             columns: list[Column] = []
             for array, slot, exact in zip(self._arrays, self._slots, self._exact, strict=True):
                 if self.interface.has_rows(slot):
-                    tensors.append(Tensor((rows, *array.shape[1:]), slot.info.dtype))
+                    tensors.append(Tensor((part.rows, *array.shape[1:]), slot.info.dtype))
                     columns.append(Column(array, tensors[-1], exact, str(slot)))
                 else:
                     tensors.append(as_tensor(array, slot))
             count = len(self.interface.inputs)
-            self._buffers[rows] = Batch(tensors[:count], tensors[count:], rows), columns
+            self._buffers[rows] = Batch(tensors[:count], tensors[count:], part), columns
         return self._buffers[rows]
 
 
@@ -178,6 +201,13 @@ def parts(rows: int, size: int, drop_last: bool, steps: int | None) -> list[tupl
         whole, rest = min(whole, steps), rest if steps > whole else 0
     found = [(0, size, whole), (whole * size, rest, 1)]
     return [(first, count, batches) for first, count, batches in found if count and batches]
+
+
+def described(array: np.ndarray) -> str:
+    """Dtype, shape of a row, and a digest of the values: ``float32 (784,) 9c1185a5``."""
+    values = np.ascontiguousarray(array)
+    digest = hashlib.sha256(values.view(np.uint8).data if values.size else b"").hexdigest()[:8]
+    return f"{array.dtype} {array.shape[1:]} {digest}"
 
 
 def _is_mapped(array: Any) -> bool:

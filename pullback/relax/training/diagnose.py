@@ -13,22 +13,35 @@ from pullback.relax.convention import ADJOINT
 from pullback.relax.expr import Binding, Call
 from pullback.relax.interpreter import evaluate
 from pullback.relax.training.data import Batch
+from pullback.relax.training.interface import Interface
 from pullback.relax.training.program import Program
 from pullback.relax.training.step import Values
+from pullback.relax.training.together import raise_first
 from pullback.relax.transform import RaiseOps
+from pullback.runtime.ranks import Ranks
 
 _HINT = "the trainer is as it was before that step; a smaller learning rate or scaled inputs often help"
 
 
-def check_finite(program: Program, batch: Batch, values: Values, loss: float, where: Callable[[int], str]) -> NoReturn:
-    """Raise a UserError that names the step, and the first value that is not finite in it.
+def check_finite(
+    program: Program, batch: Batch, values: Values, loss: float, where: Callable[[int], str], ranks: Ranks
+) -> NoReturn:
+    """Raise a UserError that names the step, and the first value that is not finite in it, on all ranks.
 
     ``values``: what the trainer held before the step; ``where``: says where a row of the batch came from. The first NaN
     is named, or else the first infinity.
     """
-    interface = program.interface
     step = int(values.optimizer_states[0].item()) + 1
     problem = f"the loss of step {step} is {loss}"
+    raise_first(ranks, lambda: _check_tensors(program.interface, batch, values, problem, where))
+    raise_first(ranks, lambda: _check_ops(program, batch, values, problem))
+    raise UserError(f"{problem}, but every value is finite in the interpreter", hint=_HINT)
+
+
+def _check_tensors(
+    interface: Interface, batch: Batch, values: Values, problem: str, where: Callable[[int], str]
+) -> None:
+    """Raise a UserError for the first value that the step takes and that is not finite."""
     for slot, tensor in zip(interface.inputs + interface.targets, [*batch.inputs, *batch.targets], strict=True):
         array = np.asarray(tensor)
         worst = _worst(array)
@@ -43,6 +56,10 @@ def check_finite(program: Program, batch: Batch, values: Values, loss: float, wh
         worst = _worst(np.asarray(tensor))
         if worst is not None:
             raise UserError(f"{problem}: {slot} holds {worst}", hint="load other values")
+
+
+def _check_ops(program: Program, batch: Batch, values: Values, problem: str) -> None:
+    """Raise a UserError for the first value that the step computes and that is not finite."""
     found: dict[str, Binding] = {}
 
     def observe(binding: Binding, value: Any) -> None:
@@ -51,14 +68,13 @@ def check_finite(program: Program, batch: Batch, values: Values, loss: float, wh
             if worst is not None:
                 found.setdefault(worst, binding)
 
-    arguments = values.arguments(interface, ADJOINT, batch.inputs, batch.targets)
+    arguments = values.arguments(program.interface, ADJOINT, batch.inputs, batch.targets)
     evaluate(RaiseOps()(program.module), ADJOINT, [np.asarray(a) for a in arguments], observe)
     for worst in ("NaN", "infinity"):
         if worst in found:
             binding = found[worst]
             because = f"{problem}: the first {worst} is {binding.var.name} = {_text(binding)}"
             raise UserError(because, span=binding.span, hint=_HINT)
-    raise UserError(f"{problem}, but every value is finite in the interpreter", hint=_HINT)
 
 
 def _arrays(value: Any) -> Iterator[np.ndarray]:

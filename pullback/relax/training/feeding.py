@@ -11,6 +11,7 @@ from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
 from pullback.relax.training.data import Source
 from pullback.relax.training.interface import Interface, Slot
+from pullback.relax.training.placement import Placement
 from pullback.relax.training.program import Machine, Program, Programs
 from pullback.relax.training.setup_trainer import SetupTrainer
 from pullback.relax.training.sources import Reading, gives_arrays
@@ -28,6 +29,7 @@ class Feeding:
     _programs: Programs
     _setup: tuple[IRModule, SetupTrainer] | None
     _load_module: Machine
+    _placement: Placement
     _weighted: Programs | None = None  # of the module with weights, once somebody gives some
 
     def _source(
@@ -111,7 +113,8 @@ class Feeding:
                 "this trainer module does not tell how its loss reduces, so that no mean over batches can be taken",
                 hint="such a module was not made by SetupTrainer: set it up, or use update(…)",
             )
-        return Reading(self._interface, lambda: self._with_weights().interface, not cast, **options)
+        share = self._placement.share
+        return Reading(self._interface, lambda: self._with_weights().interface, not cast, share=share, **options)
 
     def _batch_size(self, asked: int | None, source: Source) -> int:
         """The batch size asked for, else the model's own, else all rows up to 64; 0 of what comes in batches."""
@@ -126,9 +129,9 @@ class Feeding:
         batch = self._interface.batch
         return batch if isinstance(batch, int) else min(64, source.rows or 1)
 
-    def _program(self, source: Source, rows: int) -> Program:
-        """The program for batches of so many rows of a source."""
-        return (self._with_weights() if source.weighted else self._programs).of(rows)
+    def _program(self, source: Source, rows: int, whole: int | None = None) -> Program:
+        """The program for batches of so many rows of a source: of a step of several ranks, its part of ``whole``."""
+        return (self._with_weights() if source.weighted else self._programs).of(rows, whole)
 
     def _fits(self, program: Program) -> bool:
         """Whether a program takes the trainer's values: others may have been chosen to be trained since it was made."""

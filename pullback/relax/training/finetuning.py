@@ -25,7 +25,9 @@ from pullback.relax.training.checkpoint_file import TensorFile, open_file
 from pullback.relax.training.initialize import static_shape
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer import SGD
+from pullback.relax.training.placement import Placement
 from pullback.relax.training.subset import trained_by
+from pullback.relax.training.together import on_first
 from pullback.relax.transform.low_rank import as_attribute, updates_of
 from pullback.runtime.files import path_of, shown, write_atomically
 from pullback.runtime.tensor import Tensor
@@ -38,6 +40,7 @@ class FineTuning:
     """The part of a trainer that knows what was added to its model."""
 
     _interface: Interface
+    _placement: Placement
     _turn: threading.RLock
     _setup: Any
     mod: Any
@@ -76,12 +79,16 @@ class FineTuning:
         with self._turn:
             tensors = {name: np.asarray(self.value_of(name)) for name in names}
         metadata = {"format": FORMAT, "version": "1", "low_rank": json.dumps(as_attribute(updates_of(self.mod)))}
-        try:
-            write_atomically(file, safetensors.numpy.save(tensors, metadata))
-        except OSError as error:
-            raise CheckpointError(
-                f"{shown(file)}: cannot be written: {error.strerror}", hint="the folder must exist and be writable"
-            ) from error
+
+        def write() -> None:
+            try:
+                write_atomically(file, safetensors.numpy.save(tensors, metadata))
+            except OSError as error:
+                raise CheckpointError(
+                    f"{shown(file)}: cannot be written: {error.strerror}", hint="the folder must exist and be writable"
+                ) from error
+
+        on_first(self._placement.ranks, write)
 
     def load_adapter(self, path: str | os.PathLike[str]) -> None:
         """Take what :meth:`save_adapter` wrote for a model with the same updates, or what PEFT wrote
@@ -147,7 +154,7 @@ class FineTuning:
                 hint="export from the trainer itself, not from a copy of it",
             )
         model, setup = self._setup
-        model, setup = remove_updates(model), replace(setup, optimizer=SGD(1.0), trainable=None)
+        model, setup = remove_updates(model), replace(setup, optimizer=SGD(1.0), trainable=None, distributed=None)
         result: Any = type(self)(model, int(model.attrs["param_num"]), setup)
         result.build("debug" if self.vm.executable.target is None else self.vm.executable.target, self.device)
         result.load_state_dict(self.merged_state_dict())

@@ -27,10 +27,14 @@ from pullback.relax.training.initialize import generator
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.lr_find import LRCurve, lr_curve
 from pullback.relax.training.metrics import Metrics, Running
+from pullback.relax.training.placement import Placement
 from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.progress import Progress, check_verbose
+from pullback.relax.training.rank_times import RankTimes, StepClock
 from pullback.relax.training.sources import gives_arrays
-from pullback.relax.training.step import Values
+from pullback.relax.training.step import BoundFunction, Values
+from pullback.relax.training.together import Pace, agree
+from pullback.relax.transform.distributed import Distributed
 from pullback.runtime.epoch import Epoch
 
 SLICE_SECONDS = 0.05  # how long steps may run before Python looks after signals, other threads and the progress bar
@@ -75,6 +79,8 @@ class _Run:
     callbacks: Callbacks
     progress: Progress
     history: History
+    pace: Pace
+    times_ranks: bool  # whether how long steps take on each rank is shown
     called: int = -1  # the number of steps when callbacks were called within an epoch
     next_call: float = 0.0
 
@@ -86,6 +92,9 @@ class Fitting(Feeding):
     _interface: Interface
     _programs: Programs
     _values: Values
+    _placement: Placement
+    _seen: Callable[[bool], Values]
+    _clock: StepClock
     _generator: np.random.Generator
     _epochs: int
     _turn: threading.RLock
@@ -189,16 +198,23 @@ class Fitting(Feeding):
         )  # fmt: skip
         size = self._batch_size(batch_size, data)
         _check_drop_last(drop_last, data.rows, size)
+        ranks = self._placement.ranks
+        _check_divides(size, data.rows, self._interface.distributed)
         self._values.check_complete(self._interface)
         self._check_frozen()
         history = History()
         measured = Metrics.of(metrics, self._interface)
-        called = Callbacks(callbacks, logger, self, history)
+        called = Callbacks(callbacks, logger, self, history, ranks.is_first)
         called.check(self._names(measured, bool(train_metrics), validation_data is not None), measured.modes)
-        with Progress(verbose, history) as progress:
+        if ranks.size > 1:
+            options = f"epochs={epochs}, shuffle={bool(shuffle)}, drop_last={bool(drop_last)}, seed={seed}"
+            options += f", callbacks: {', '.join(called.names) or 'none'}"
+            agree(ranks, self._state_of_training(data, validation_data, size) | {"the options of fit": options})
+        with Progress(verbose if ranks.is_first else 0, history) as progress:
             run = _Run(
                 data, validation_data, size, bool(shuffle), drop_last, bool(detect_nan), measured, bool(train_metrics),
-                called, progress, history,
+                called, progress, history, Pace(ranks, called.decide_within, SLICE_SECONDS),
+                ranks.size > 1 and ranks.broadcast(verbose == 2),
             )  # fmt: skip
             with progress.compiling():
                 self._prepare(run)
@@ -232,17 +248,20 @@ class Fitting(Feeding):
         rows = 0
         with contextlib.closing(run.data.epochs(run.size, order, run.drop_last)) as loops:
             for batch, epoch in loops:
-                self._train(batch, epoch, run, measured)
+                goes_on = self._train(batch, epoch, run, measured)
                 total, divisor = total + epoch.loss_sum, divisor + epoch.divisor_sum
-                rows, last = rows + epoch.done * batch.rows, epoch.loss
-                if self.stop_training:
+                rows, last = rows + epoch.done * batch.part.whole, epoch.loss
+                if not goes_on:
                     break
         if run.callbacks.watch_batches and run.called != self.steps:
             run.callbacks.batch_end(self.steps, last)
         loss = self._mean(total, divisor, rows)
         self._epochs += 1
-        if not math.isfinite(loss) and all(math.isfinite(e.loss) for e in run.history):
+        ranks = self._placement.ranks
+        if not math.isfinite(loss) and ranks.is_first and all(math.isfinite(e.loss) for e in run.history):
             _warn_of(self._epochs, loss, divisor)
+        if measured is not None and ranks.size > 1:
+            measured.join(ranks.exchange(measured.found))
         found = {"loss": loss, **(measured.results() if measured is not None else {})}
         if run.validation is not None:
             evaluation = self._evaluate(run.validation, self._validation_size(run), run.metrics)
@@ -255,6 +274,17 @@ class Fitting(Feeding):
             history.epochs.append(record)
         run.callbacks.epoch_end(record)
         run.progress.epoch(record)
+        if run.times_ranks:
+            run.progress.ranks(self.rank_times())
+
+    def rank_times(self) -> RankTimes:
+        """How long the steps of ``fit`` have taken on each rank so far, without waiting for the others, and which rank
+        is the slowest. All ranks call it. ``fit(…, verbose=2)`` shows it after each epoch.
+
+        >>> trainer.rank_times().slowest
+        """
+        several = self._placement.ranks.exchange((self._clock.seconds, self._clock.steps))
+        return RankTimes(tuple(seconds / max(1, steps) for seconds, steps in several), several[0][1])
 
     def _check_frozen(self) -> None:
         """Warn of parameters of the module that were frozen, or are no longer, since the step was compiled."""
@@ -359,7 +389,7 @@ class Fitting(Feeding):
             order = None if data.rows is None else self._generator.permutation(data.rows)
             with contextlib.closing(data.epochs(size, order, drop_last=True)) as loops:
                 for batch, epoch in loops:
-                    program = self._program(data, batch.rows)
+                    program = self._program(data, batch.rows, batch.part.whole)
                     while epoch.left:
                         before(next(numbers))
                         self._steps(program, batch, epoch, None, 0.0)
@@ -368,37 +398,41 @@ class Fitting(Feeding):
     def _prepare(self, run: _Run) -> None:
         """Compile for all sizes of batches before the first step: what cannot be compiled fails early."""
         for batch in run.data.samples(run.size, run.drop_last):
-            program = self._program(run.data, batch.rows)
+            program = self._program(run.data, batch.rows, batch.part.whole)
             try:
                 step = program.observed_step if run.of_steps else program.step
                 step.bind(batch.inputs, batch.targets, self._values)
             except UserError as error:
-                if run.data.rows is None or batch.rows == run.size:
+                if run.data.rows is None or batch.part.whole == run.size:
                     raise
-                raise _of_the_last_batch(error, batch.rows, run.data.rows, run.size) from error
+                raise _of_the_last_batch(error, batch.part.whole, run.data.rows, run.size) from error
         for batch in run.validation.samples(self._validation_size(run)) if run.validation is not None else ():
             program = self._program(run.validation, batch.rows)
-            program.evaluate.bind(batch.inputs, batch.targets, self._values)
+            if not self._placement.has_pieces:
+                program.evaluate.bind(batch.inputs, batch.targets, self._values)
 
-    def _train(self, batch: Batch, epoch: Epoch, run: _Run, measured: Running | None) -> None:
-        """Train on all batches of a loop, unless somebody stops the training."""
+    def _train(self, batch: Batch, epoch: Epoch, run: _Run, measured: Running | None) -> bool:
+        """Train on all batches of a loop, unless somebody stops the training: then it returns False."""
         while epoch.left:
-            program = self._program(run.data, batch.rows)  # another one where others are trained from here on
+            # another program where others are trained from here on
+            program = self._program(run.data, batch.rows, batch.part.whole)
             done = epoch.done
             if run.detect_nan:
                 self._watched_step(run.data, program, batch, epoch, measured)
             else:
-                self._steps(program, batch, epoch, measured, SLICE_SECONDS)
-            run.progress.advance((epoch.done - done) * batch.rows, epoch.loss)
-            if run.callbacks.watch_batches:
+                self._steps(program, batch, epoch, measured, run.pace.seconds)
+            run.progress.advance((epoch.done - done) * batch.part.whole, epoch.loss)
+            looks_up = run.pace.looks_up()
+            if run.callbacks.watch_batches and (looks_up or not run.callbacks.decide_within):
                 self._batch_end(run, epoch.loss)
-            if self.stop_training:
-                return
+            if looks_up and self.stop_training:
+                return False
+        return True
 
     def _batch_end(self, run: _Run, loss: float) -> None:
         """Callbacks within the epoch, about as often as the native loop comes back."""
         now = time.perf_counter()
-        if now >= run.next_call:
+        if now >= run.next_call or (run.pace.together and run.callbacks.decide_within):
             run.next_call, run.called = now + 0.8 * SLICE_SECONDS, self.steps
             run.callbacks.batch_end(run.called, loss)
 
@@ -415,6 +449,8 @@ class Fitting(Feeding):
             if not self._fits(program):
                 return
             self._values = self._values.unpinned()
+            ranks, done = self._placement.ranks, epoch.done
+            begun = time.perf_counter() - ranks.waited()
             try:
                 if measured is None:
                     program.step.bind(batch.inputs, batch.targets, self._values).repeat(epoch, seconds)
@@ -423,7 +459,9 @@ class Fitting(Feeding):
             except ArgumentError as error:
                 step = int(self._values.optimizer_states[0].item()) + 1  # a failed step changes nothing
                 told = _of_a_label(batch, self._interface) or error
+                ranks.fail(f"step {step}: {told.message}")  # the others wait for this one's gradients
                 raise ArgumentError(f"step {step}: {told.message}", span=told.span, hint=told.hint) from None
+            self._clock.add(time.perf_counter() - ranks.waited() - begun, epoch.done - done)
 
     def _measured_step(self, program: Program, batch: Batch, epoch: Epoch, measured: Running) -> None:
         epoch.gather()
@@ -431,7 +469,7 @@ class Fitting(Feeding):
         results = step(batch.inputs, batch.targets, self._values)
         found = dict(zip(step.returns, results, strict=True))
         epoch.count(float(found[LOSS_VALUE, 0].item()), _divisor(found))
-        measured.update(batch.targets, found[OUTPUT, 0])
+        measured.update(batch.targets, found[OUTPUT, 0], batch.part.counts)
 
     def _watched_step(
         self, data: Source, program: Program, batch: Batch, epoch: Epoch, measured: Running | None
@@ -443,22 +481,41 @@ class Fitting(Feeding):
             if np.isfinite(epoch.loss_sum):
                 return
             self._values = before
-        check_finite(program, batch, before, epoch.loss, partial(data.place, epoch))
+        whole = self._placement.whole(before, optimizer_states=False)
+        check_finite(program, batch, whole, epoch.loss, partial(data.place, epoch), self._placement.ranks)
 
     def _evaluate(self, data: Source, size: int, metrics: Metrics, averaged: bool = False) -> Evaluation:
         total, divisor, rows, measured = 0.0, 0.0, 0, metrics.start()
+        gathered = self._seen(averaged) if self._placement.has_pieces else None  # once for all batches
+        used: set[BoundFunction] = set()
         with contextlib.closing(data.batches(size)) as batches:
             for batch in batches:
                 evaluate = self._program(data, batch.rows).evaluate
                 with self._turn:
-                    values = self._values.averaged(self._interface) if averaged else self._values
-                    results = evaluate(batch.inputs, batch.targets, values)
+                    results = evaluate(batch.inputs, batch.targets, gathered or self._seen(averaged))
+                used.add(evaluate)
                 found = dict(zip(evaluate.returns, results, strict=True))
-                own, rows = _divisor(found), rows + batch.rows
+                own = _divisor(found) if batch.part.counts else 0.0
+                rows += batch.rows if batch.part.counts else 0
                 if own:  # a batch that counts nothing has no loss
                     total, divisor = total + found[LOSS_VALUE, 0].item() * own, divisor + own
-                measured.update(batch.targets, found[OUTPUT, 0])
+                measured.update(batch.targets, found[OUTPUT, 0], batch.part.counts)
+        if gathered is not None:
+            for evaluate in used:
+                evaluate.release()
+        if self._placement.size > 1:
+            several = self._placement.ranks.exchange((total, divisor, rows, measured.found))
+            total, divisor, rows = (sum(own[k] for own in several) for k in range(3))
+            measured.join([own[3] for own in several])
         return Evaluation(self._mean(total, divisor, rows), measured.results(), rows)
+
+    def _state_of_training(self, data: Source, validation: Source | None, size: int) -> dict[str, str]:
+        """What all ranks have alike when a training begins, by what it is called."""
+        found = {"the size of batches": str(size), "the number of steps": str(self.steps), **data.identity()}
+        found |= {"where the order of rows begins": str(self._generator.bit_generator.state["state"])}
+        for what, value in ({} if validation is None else validation.identity()).items():
+            found[f"{what}, in validation"] = value
+        return found
 
 
 def _of_a_label(batch: Batch, interface: Interface) -> ArgumentError | None:
@@ -493,6 +550,20 @@ def _of_the_last_batch(error: UserError, left: int, rows: int, size: int) -> Use
     if left == 1 and other:
         hints.insert(1, f"with batch_size={other} the last one has {rows % other or other}")
     return type(error)(f"{batch}: {error.message}", span=error.span, hint="; ".join(hints))
+
+
+def _check_divides(size: int, rows: int | None, distributed: Distributed | None) -> None:
+    """Ranks take equally many rows of a batch, unless all rows are one, or batches come as they are."""
+    shards = 1 if distributed is None else distributed.shards
+    if distributed is None or size % shards == 0 or (rows is not None and rows <= size):
+        return
+    least = size - size % shards
+    micro = f" of {distributed.micro_batches} micro-batches each" if distributed.micro_batches > 1 else ""
+    raise ArgumentError(
+        f"a batch of {size} rows cannot be divided among {distributed.ranks} ranks{micro}: batch_size is that of all"
+        " ranks together",
+        hint=f"batch_size={f'{least} or {least + shards}' if least else shards} can",
+    )
 
 
 def _check_drop_last(drop_last: Any, rows: int | None, size: int) -> None:

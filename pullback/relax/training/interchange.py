@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, suggestion
 from pullback.ir.words import guided
 from pullback.relax.training.initialize import static_shape
 from pullback.relax.training.interface import Interface, Slot
+from pullback.relax.training.placement import Placement
 from pullback.relax.training.state_dict import fitting
 from pullback.relax.training.step import Values
 from pullback.runtime.tensor import Tensor, tensor
@@ -23,6 +24,9 @@ class Interchange:
 
     _interface: Interface
     _values: Values
+    _placement: Placement
+    _whole: Callable[[], Values]
+    _keep: Callable[..., None]
     _turn: threading.RLock
     model: Any
 
@@ -33,7 +37,7 @@ class Interchange:
         >>> other.load_optimizer_state_dict(trainer.optimizer_state_dict())
         """
         with self._turn:
-            pairs = zip(self._named_states(), self._values.optimizer_states, strict=True)
+            pairs = zip(self._named_states(), self._whole().optimizer_states, strict=True)
             return {name: value.copy() for name, value in pairs}
 
     def load_optimizer_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -61,7 +65,7 @@ class Interchange:
             for name, value in state_dict.items()
         }
         with self._turn:
-            self._values = self._values.with_optimizer_states(changed)
+            self._keep(optimizer_states=self._placement.of_first(changed))
 
     def _named_states(self) -> dict[str, Slot]:
         """The optimizer states by name."""

@@ -28,6 +28,7 @@ from pullback.relax.convention import (
 from pullback.relax.expr import Function, Var
 from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, flat_infos, format_info
 from pullback.relax.training.setup_trainer import TrainingRecord
+from pullback.relax.transform.distributed import Distributed, held_as_pieces
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.polynomial import same
 
@@ -63,6 +64,8 @@ class Interface:
     prediction: TensorStructInfo  # the type of the first output
     record: TrainingRecord
     convention: Convention
+    distributed: Distributed | None = None  # over which ranks, and how
+    pieces: frozenset[int] = frozenset()  # of what is kept, the numbers of what a rank holds a piece of
 
     @staticmethod
     def of(module: IRModule) -> Interface:
@@ -79,12 +82,15 @@ class Interface:
 
         kept = [info for p in optimizer.params for info in flat_infos(p.struct_info)]
         places = convention[OPTIMIZER].taken(*OF_OPTIMIZER)
+        pieces = held_as_pieces(module)
         return Interface(
             *(slots(kind) for kind in (INPUT, PARAMETER, STATE, TARGET, RANDOM)),
             tuple(Slot(OPTIMIZER_STATE, str(k), kept[i]) for k, i in enumerate(places)),  # type: ignore[arg-type]
             _first_output(module[BACKBONE]),
             _record(module.attrs.get("training", {})),
             convention,
+            Distributed.of(module),
+            frozenset(i for i, value in enumerate(convention.kept) if value in pieces),
         )
 
     @property

@@ -11,6 +11,7 @@ from pullback.ir.words import explained
 from pullback.relax.convention import BACKBONE, PARAMETER
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.training.adapters import initial
+from pullback.relax.training.distribution import Distribution
 from pullback.relax.training.initializers import Initializer, by_pattern, drawn, match
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.optimizer import Optimizer
@@ -24,7 +25,9 @@ from pullback.relax.training.setup_trainer import (
     with_backbone,
 )
 from pullback.relax.training.trainer import Trainer
+from pullback.relax.transform.distributed import Distributed
 from pullback.runtime.device import Device
+from pullback.runtime.ranks import current
 
 _ONE_HOT = "one-hot"
 
@@ -44,6 +47,7 @@ def make_trainer(
     precision: str | None = None,
     flush_subnormals: bool = True,
     trainable: Any = None,
+    distributed: Any = None,
 ) -> Trainer:
     """A trainer for a model: sets it up, compiles it for ``target`` and initialises its parameters.
 
@@ -57,7 +61,8 @@ def make_trainer(
     order in which ``fit`` takes the rows, and of what the model draws itself, as dropout does. ``precision``:
     "bfloat16" or "float16" trains in mixed precision, and ``flush_subnormals`` takes numbers below 1.2e-38 for 0,
     both as :class:`SetupTrainer` says. ``trainable``: patterns of the parameters that are trained, by default all that
-    the model does not freeze.
+    the model does not freeze. ``distributed``: "data", "zero1", "zero2", "zero3" or a ``Distribution``: the ranks that
+    mpirun started train together, as :func:`pullback.trainer` says.
     """
     check_model(module)
     module = with_backbone(module)
@@ -68,7 +73,9 @@ def make_trainer(
     chosen = _initializers(module, init)
     infos = [*_predictions(module, loss), *_targets(module, loss, targets)]
     legalize = False  # the compiler starts from the ops in any case
-    setup = SetupTrainer(loss, optimizer, infos, legalize, precision, flush_subnormals, trainable)
+    setup = SetupTrainer(
+        loss, optimizer, infos, legalize, precision, flush_subnormals, trainable, _over_ranks(distributed)
+    )
     trainer = Trainer(module, int(module.attrs["param_num"]), setup)
     trainer.build(target, device, profile)
     trainer.seed(seed)
@@ -77,6 +84,15 @@ def make_trainer(
         trainer.xavier_uniform_init_params(seed)
     trainer.load_params(drawn(chosen, seed, {p.name: p.struct_info for p in module[BACKBONE].params}))
     return trainer
+
+
+def _over_ranks(given: Any) -> Distributed | None:
+    """Over which ranks a trainer is distributed, and how; None for one process that takes its batches as they are."""
+    chosen = Distribution.of(given)
+    if chosen is None:
+        return None
+    size = current().size
+    return None if size == chosen.micro_batches == 1 else chosen.over(size)
 
 
 def _initializers(module: IRModule, init: Any) -> dict[str, Initializer]:

@@ -155,6 +155,9 @@ def _plain(tensor: Any) -> np.ndarray:
 
 
 # ---- what is kept while batches come -------------------------------------------------------------------------------
+#
+# Each has ``found``, plain values of the batches that came, and ``join(several)``, which puts those of all ranks, in
+# their order, in the place of its own.
 
 
 class Mean:
@@ -168,6 +171,13 @@ class Mean:
         terms = self._terms(examples)
         self._sum += float(terms.sum(dtype=np.float64) if terms.dtype.kind == "f" else terms.sum())
         self._count += terms.size
+
+    @property
+    def found(self) -> tuple[float, int]:
+        return self._sum, self._count
+
+    def join(self, several: Sequence[tuple[float, int]]) -> None:
+        self._sum, self._count = sum(total for total, _ in several), sum(count for _, count in several)
 
     def result(self) -> float:
         return self._final(self._sum / self._count) if self._count else math.nan
@@ -195,12 +205,25 @@ class Counts:
             found = tuple(np.bincount(a, minlength=count) for a in (labels[classes == labels], classes, labels))  # type: ignore[assignment]
             self.is_binary = count == 2
             self.rows += labels.size
+        self._add(found)
+
+    def _add(self, counts: Sequence[np.ndarray]) -> None:
         if not self.right.size:
-            self.right, self.predicted, self.actual = found
-        else:
+            self.right, self.predicted, self.actual = counts
+        elif counts[0].size:
             self.right, self.predicted, self.actual = (
-                a + b for a, b in zip((self.right, self.predicted, self.actual), found, strict=True)
+                a + b for a, b in zip((self.right, self.predicted, self.actual), counts, strict=True)
             )
+
+    @property
+    def found(self) -> tuple[Any, ...]:
+        return self.rows, self.is_binary, (self.right, self.predicted, self.actual)
+
+    def join(self, several: Sequence[tuple[Any, ...]]) -> None:
+        self.rows, self.is_binary = sum(rows for rows, _, _ in several), any(is_binary for _, is_binary, _ in several)
+        self.right = self.predicted = self.actual = np.zeros(0, np.int64)
+        for _, _, counts in several:
+            self._add(counts)
 
     def result(self) -> float:
         return self._final(self) if self.rows else math.nan
@@ -217,11 +240,25 @@ class Moments:
     def update(self, examples: Examples) -> None:
         found, wanted = _alike(examples)
         found, wanted = (a.reshape(len(a), -1) if a.ndim else a.reshape(1, 1) for a in (found, wanted))
-        rows, mean = len(wanted), wanted.mean(0)
+        mean = wanted.mean(0)
+        self._add(len(wanted), mean, ((wanted - mean) ** 2).sum(0), ((found - wanted) ** 2).sum(0))
+
+    def _add(self, rows: int, mean: np.ndarray, spread: np.ndarray, errors: np.ndarray) -> None:
+        if not rows:
+            return
         apart, total = mean - self._mean, self._rows + rows
-        self._spread = self._spread + ((wanted - mean) ** 2).sum(0) + apart**2 * (self._rows * rows / total)
+        self._spread = self._spread + spread + apart**2 * (self._rows * rows / total)
         self._mean, self._rows = self._mean + apart * (rows / total), total
-        self._errors = self._errors + ((found - wanted) ** 2).sum(0)
+        self._errors = self._errors + errors
+
+    @property
+    def found(self) -> tuple[Any, ...]:
+        return self._rows, self._mean, self._spread, self._errors
+
+    def join(self, several: Sequence[tuple[Any, ...]]) -> None:
+        self.__init__()  # type: ignore[misc]
+        for own in several:
+            self._add(*own)
 
     def result(self) -> float:
         if self._rows < 2:
@@ -241,6 +278,13 @@ class Largest:
     def update(self, examples: Examples) -> None:
         self._most = float(np.fmax(self._most, self._terms(examples).max(initial=0.0)))
 
+    @property
+    def found(self) -> float:
+        return self._most
+
+    def join(self, several: Sequence[float]) -> None:
+        self._most = float(np.fmax.reduce(np.array(several)))
+
     def result(self) -> float:
         return self._most
 
@@ -254,6 +298,18 @@ class Collected:
 
     def update(self, examples: Examples) -> None:
         self._kept.append(examples.predictions(self._needs))
+
+    def leave_out(self, examples: Examples) -> None:
+        """Take a batch of which no row counts: those of all ranks stay in step."""
+        truth, found = examples.predictions(self._needs)
+        self._kept.append((truth[:0], found[:0]))
+
+    @property
+    def found(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return self._kept
+
+    def join(self, several: Sequence[list[tuple[np.ndarray, np.ndarray]]]) -> None:
+        self._kept = [own for batch in zip(*several, strict=True) for own in batch]  # the rows in their order
 
     def result(self) -> float:
         truth, found = (np.concatenate([np.atleast_1d(a) for a in arrays]) for arrays in zip(*self._kept, strict=True))
@@ -553,12 +609,25 @@ class Running:
         self._reading = metrics.reading
         self._running = [(name, start()) for name, start, _ in metrics.chosen]
 
-    def update(self, targets: Sequence[Any], outputs: Any) -> None:
-        """Take a batch: its targets, and the model's first output."""
+    def update(self, targets: Sequence[Any], outputs: Any, counts: bool = True) -> None:
+        """Take a batch: its targets, and the model's first output; and whether its rows count, or another rank's do."""
         if self._running:
             examples = Examples(self._reading, outputs, targets[0])
             for _, running in self._running:
-                running.update(examples)
+                if counts:
+                    running.update(examples)
+                elif isinstance(running, Collected):
+                    running.leave_out(examples)
+
+    @property
+    def found(self) -> list[Any]:
+        """What this rank has found so far: plain values."""
+        return [running.found for _, running in self._running]
+
+    def join(self, several: Sequence[list[Any]]) -> None:
+        """Take what all ranks have found in the place of what this one has."""
+        for (_, running), own in zip(self._running, zip(*several, strict=True), strict=True):
+            running.join(own)
 
     def results(self) -> dict[str, float]:
         """NaN for what nothing was counted of."""

@@ -10,11 +10,13 @@ from typing import Any
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.relax.convention import BACKBONE, EVALUATE, OUTPUT, STEP, Convention
+from pullback.relax.training.distribution import with_distribution
 from pullback.relax.training.evaluation import evaluation
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.observation import observed
 from pullback.relax.training.rebatch import rebatched
 from pullback.relax.training.step import BoundFunction, Values
+from pullback.relax.transform.distributed import Distributed
 from pullback.runtime.tensor import Tensor
 
 Machine = Callable[[IRModule], Any]  # compiles a module and returns its virtual machine
@@ -84,25 +86,53 @@ class Programs:
     def __init__(self, module: IRModule, interface: Interface, vm: Any, load: Machine) -> None:
         self._module, self.interface, self._load = module, interface, load
         self.main = Program(interface, lambda: module, lambda: evaluation(module), load, vm)
-        self._others: dict[int, Program] = {}
+        self._others: dict[Any, Program] = {}
+        self._modules: dict[Distributed, IRModule] = {}  # for batches that ranks divide otherwise
 
-    def of(self, rows: int | None) -> Program:
-        """The program for batches of ``rows`` rows; the module's own for None."""
+    def of(self, rows: int | None, whole: int | None = None) -> Program:
+        """The program for batches of ``rows`` rows; the module's own for None. ``whole``: the rows of the batch that
+        several ranks compute together, of which its step takes ``rows``."""
+        module, shards = self._of_part(rows, whole)
         batch = self.interface.batch
-        if rows == batch or rows is None or not isinstance(batch, int):  # the very size, or any
+        is_own = module is self._module
+        if rows is None or (is_own and (not isinstance(batch, int) or (rows == batch and shards == 1))):
             return self.main
-        if rows not in self._others:
-            self._others[rows] = Program(
-                self.interface.with_rows(rows),
-                lambda: self._rebatched(rows, True),
-                lambda: evaluation(self._rebatched(rows, False)),
-                self._load,
-            )
-        return self._others[rows]
+        key = rows if is_own and shards == 1 else (rows, whole)
+        if key not in self._others:
+            self._others[key] = self._derived(module, rows, shards)
+        return self._others[key]
 
-    def _rebatched(self, rows: int, trains: bool) -> IRModule:
+    def _derived(self, module: IRModule, rows: int, shards: int) -> Program:
+        """The program for so many rows, of which the functions of the step's module take one of ``shards``."""
+        if not isinstance(self.interface.batch, int):  # the same functions, otherwise joined
+            return Program(self.interface, lambda: module, lambda: evaluation(self._module), self._load)
+        return Program(
+            self.interface.with_rows(rows),
+            lambda: self._rebatched(module, rows // shards, True),
+            lambda: evaluation(self._rebatched(self._module, rows, False)),
+            self._load,
+        )
+
+    def _of_part(self, rows: int | None, whole: int | None) -> tuple[IRModule, int]:
+        """The module whose step takes so many rows of a batch, and into how many shards it cuts them."""
+        distributed = self.interface.distributed
+        if distributed is None or rows is None or whole is None:
+            return self._module, 1
+        is_even = rows * distributed.ranks == whole
+        batch = "even" if is_even else "same" if rows == whole else "uneven"
+        shards = distributed.micro_batches if is_even and rows % distributed.micro_batches == 0 else 1
+        wanted = replace(distributed, micro_batches=shards, batch=batch)
+        if wanted == distributed:
+            return self._module, shards
+        if wanted not in self._modules:
+            self._modules[wanted] = with_distribution(self._module, wanted)
+        return self._modules[wanted], shards
+
+    def _rebatched(self, module: IRModule, rows: int, trains: bool) -> IRModule:
+        if rows == self.interface.batch and trains:
+            return module
         try:
-            return rebatched(self._module, self.interface, rows, trains)
+            return rebatched(module, self.interface, rows, trains)
         except UserError as error:
             message = f"the model cannot be compiled for batches of {rows} rows: {error.message}"
             raise type(error)(message, span=error.span, hint=error.hint) from error

@@ -69,7 +69,9 @@ from pullback.relax.transform import (
     RaiseOps,
     RebatchInputs,
 )
+from pullback.relax.transform.distributed import DISTRIBUTED, Distributed
 from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.join_step import JoinStep
 from pullback.relax.transform.low_rank import updates_of
 from pullback.relax.transform.mixed_precision import HALF
 from pullback.relax.transform.rebatch_inputs import retyped
@@ -102,6 +104,8 @@ class SetupTrainer(Pass):
     ``trainable``: patterns of the names of parameters (shell-style, as in ``fnmatch``). What none of them matches is
     left as it is, as what the model freezes. None trains all that the model does not freeze.
 
+    ``distributed``: over which ranks, and how: what ``DataParallel`` and ``ZeRO`` do to a finished module.
+
     Raises a UserError that says what of the above does not hold.
     """
 
@@ -112,6 +116,7 @@ class SetupTrainer(Pass):
     precision: str | None = None
     flush_subnormals: bool = True
     trainable: Sequence[str] | None = None
+    distributed: Distributed | None = None
 
     def __post_init__(self) -> None:
         check_loss_and_optimizer(self.loss, self.optimizer)
@@ -149,6 +154,8 @@ class SetupTrainer(Pass):
         optimizer.take_loss(self.loss.reduction == "sum")
         optimizer.freeze(not_trained(module, [p.name for p in params], self.trainable))
         optimizer.init(params)
+        if self.distributed is not None:  # the adjoint is that of a rank's part of the batch
+            module = module.with_attr(DISTRIBUTED, self.distributed.attribute)
         has_scale = LOSS_SCALE in optimizer.state_kinds.values()
         trained = [i for i, param in enumerate(params) if not optimizer.is_frozen(param.name)]
         places = model.taken(PARAMETER)
@@ -167,6 +174,8 @@ class SetupTrainer(Pass):
             ATTRIBUTE: Convention.made(module, random, optimizer.state_kinds, trained).attribute,
             FLUSH_SUBNORMALS: self.flush_subnormals,
         })  # fmt: skip
+        if self.distributed is not None and self.distributed.stage:
+            JoinStep()(module)  # an optimizer that cannot update pieces says so now, not when it is compiled
         if self.legalize:
             module = LegalizeOps()(module)
         module.attrs = TrainerAttributes(module.attrs)

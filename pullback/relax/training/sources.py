@@ -21,6 +21,7 @@ import numpy as np
 from pullback.ir.errors import ArgumentError
 from pullback.relax.training.data import DataSet, Source, check_rows
 from pullback.relax.training.interface import Interface, Slot
+from pullback.relax.training.shares import ALONE, Share
 from pullback.relax.training.streams import Batches, Items, Rows, numbered, stacked
 from pullback.relax.training.values import as_array, check_names, for_each, is_exact
 from pullback.relax.training.weights import WEIGHTS, check_weights, class_weights
@@ -36,7 +37,8 @@ _KINDS = (
 @dataclass(frozen=True)
 class Reading:
     """How data is read: for which interface, ``weighted`` where rows have weights; whether casts have to be ``exact``;
-    whether there are targets; what classes weigh; how many batches an epoch takes, and how many epochs there are."""
+    whether there are targets; what classes weigh; how many batches an epoch takes, and how many epochs there are; what
+    is read of each batch."""
 
     plain: Interface
     weighted: Callable[[], Interface]
@@ -45,6 +47,7 @@ class Reading:
     class_weight: Any = None
     steps: int | None = None
     epochs: int = 1
+    share: Share = ALONE
     _checked: dict[Any, list[bool]] = field(default_factory=dict)  # by the types of a batch's arrays
 
     def interface(self, has_weights: bool) -> Interface:
@@ -132,6 +135,12 @@ class Reading:
         """The source of what a user gave; raises what is wrong with it before anything is trained."""
         if gives_arrays(x, y):
             return self.by_class(self.arrays(x, y, weights))
+        result = self._stream(x, weights)
+        result.share = self.share
+        return result
+
+    def _stream(self, x: Any, weights: Any) -> Source:
+        """The source of what is read batch by batch."""
         if isinstance(self.class_weight, str):
             raise ArgumentError(
                 f"class_weight={self.class_weight!r} has to see all targets, but the data comes batch by batch",
@@ -169,6 +178,7 @@ class Reading:
             values = for_each(x, self.plain.inputs, "input")
             values += for_each(() if y is None else y, self.plain.targets, "target")
         data = DataSet(values, self.plain, self.exact, self.steps)
+        data.share = self.share
         return data if weights is None else data.weighed(check_weights(weights, data.rows), self.weighted())
 
     def by_class(self, data: DataSet) -> DataSet:

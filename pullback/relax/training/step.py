@@ -144,6 +144,10 @@ class BoundFunction:
                 arguments[position] = given
         return bound.call
 
+    def release(self) -> None:
+        """Let go of the values that calls are bound to; the next call of each shape is bound anew."""
+        self._bound.clear()
+
 
 @dataclass
 class _Bound:

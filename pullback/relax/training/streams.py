@@ -14,15 +14,16 @@ import threading
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
 from pullback.ir.forks import renewed
-from pullback.relax.training.data import Batch, Source, parts
+from pullback.relax.training.data import Batch, Source, described, parts
 from pullback.relax.training.interface import Interface, Slot
+from pullback.relax.training.shares import Part
 from pullback.relax.training.values import as_tensor
 from pullback.runtime.epoch import Column, Epoch
 from pullback.runtime.tensor import Tensor
@@ -36,10 +37,12 @@ _END_SECONDS = 1.0  # how long who stops a thread waits for the user's iterator,
 
 @dataclass(frozen=True)
 class Rows:
-    """A batch as it was read: an array for each input and target, and which of them may be rounded."""
+    """A batch as it was read: an array for each input and target, and which of them may be rounded. ``part``: what of
+    the batch it is, if not all."""
 
     arrays: list[np.ndarray]
     exact: list[bool]
+    part: Part | None = None
 
 
 class Ring:
@@ -63,7 +66,8 @@ class Ring:
             self._rooms.append((number, room, np.asarray(room), str(slot)))
             self.columns.append(Column(np.asarray(room), given[-1]))
         count = len(interface.inputs)
-        self.batch = Batch(given[:count], given[count:], self.rows)
+        part = first.part or Part(0, self.rows, self.rows)
+        self.batch = Batch(given[:count], given[count:], part)
         self.put = self.taken = 0  # how many batches came into it, and how many of these are done with
 
     def write(self, rows: Rows) -> None:
@@ -205,7 +209,7 @@ class Stream(Source):
     def epochs(
         self, size: int, order: np.ndarray | None = None, drop_last: bool = False
     ) -> Generator[tuple[Batch, Epoch], None, None]:
-        feed = _Feed(self._pass(size, order, drop_last), self._ring)
+        feed = _Feed(map(self._own, self._pass(size, order, drop_last)), self._ring)
         try:
             while (taken := feed.take()) is not None:
                 yield taken
@@ -218,10 +222,19 @@ class Stream(Source):
     def place(self, epoch: Epoch, row: int) -> str:
         return f"row {row} of the batch"
 
+    def _own(self, rows: Rows) -> Rows:
+        """What this rank takes of a batch."""
+        if self.share.size == 1 or rows.part is not None:
+            return rows
+        has_rows = [self.interface.has_rows(slot) for slot in self._slots]
+        part = self.share.of(next(len(a) for a, has in zip(rows.arrays, has_rows, strict=True) if has))
+        arrays = [a[part.slice] if has else a for a, has in zip(rows.arrays, has_rows, strict=True)]
+        return Rows(arrays, rows.exact, part)
+
     def _ring(self, rows: Rows) -> Ring:
         """The room for batches like this one."""
         shared = [a.tobytes() for a, s in zip(rows.arrays, self._slots, strict=True) if not self.interface.has_rows(s)]
-        key = (*(a.shape for a in rows.arrays), *shared)
+        key = (rows.part, *(a.shape for a in rows.arrays), *shared)
         if key not in self._rings:
             self._rings[key] = Ring(rows, self.interface)
         return self._rings[key]
@@ -245,7 +258,13 @@ class Batches(Stream):
         self._seen = 0  # batches of the iterator
 
     def samples(self, size: int, drop_last: bool = False) -> Iterator[Batch]:
-        yield self._ring(self._first).batch
+        yield self._ring(self._own(self._first)).batch
+
+    def identity(self) -> dict[str, str]:
+        """The targets of the first batch stand for all: inputs may be changed at random, as images are."""
+        count = len(self.interface.inputs) if self.interface.targets else 0
+        pairs = zip(self._slots[count:], self._first.arrays[count:], strict=True)
+        return {f"{slot} of the first batch": described(array) for slot, array in pairs}
 
     def _pass(self, size: int, order: np.ndarray | None, drop_last: bool) -> Iterator[Rows]:
         least = len(self._first.arrays[0]) if drop_last else 0
@@ -292,13 +311,23 @@ class Items(Stream):
 
     def samples(self, size: int, drop_last: bool = False) -> Iterator[Batch]:
         for first, rows, _ in parts(self.rows, size, drop_last, self.steps):
-            yield self._ring(self._fetch(range(first, first + rows))).batch
+            yield self._ring(self._part(range(first, first + rows))).batch
+
+    def identity(self) -> dict[str, str]:
+        return {"the data set's rows": str(self.rows)}
+
+    def _part(self, numbers: Sequence[int]) -> Rows:
+        """Those examples of a batch that this rank takes."""
+        if self.share.size == 1:
+            return self._fetch(numbers)
+        part = self.share.of(len(numbers))
+        return replace(self._fetch(numbers[part.slice]), part=part)
 
     def _pass(self, size: int, order: np.ndarray | None, drop_last: bool) -> Iterator[Rows]:
         numbers = np.arange(self.rows) if order is None else order
         for first, rows, batches in parts(self.rows, size, drop_last, self.steps):
             for k in range(first, first + rows * batches, rows):
-                yield self._fetch(numbers[k : k + rows].tolist())
+                yield self._part(numbers[k : k + rows].tolist())
 
 
 def numbered(batches: Iterator[Any], read: Callable[[Any], Rows], start: int = 1) -> Iterator[Rows]:

@@ -40,18 +40,23 @@ from pullback.relax.training.initialize import full, generator, random_state, st
 from pullback.relax.training.interchange import Interchange
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
+from pullback.relax.training.placement import Placement
 from pullback.relax.training.program import Program, Programs
+from pullback.relax.training.rank_times import StepClock
 from pullback.relax.training.setup_trainer import SetupTrainer, check_model, with_backbone
+from pullback.relax.training.shares import ALONE, Part
 from pullback.relax.training.state_dict import LoadedKeys, fitting, matching_keys
 from pullback.relax.training.step import Values
 from pullback.relax.training.subset import carried, matching, patterns, trained_by, with_frozen
 from pullback.relax.training.summary import Layer, Summary, show, summarize
+from pullback.relax.training.together import agree, on_first
 from pullback.relax.training.values import as_tensor, copies_by_name, for_each, fresh_copy
 from pullback.runtime.device import Device, cpu
 from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, tensor
 
 FEW = 4  # parameters that a trainer's text names
+_BUILT = ("mod", "vm", "device", "_interface", "_placement", "_programs", "_values")  # what build() makes
 
 
 @guided
@@ -81,7 +86,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         self._generator = np.random.Generator(np.random.PCG64())
         self._seed = int(self._generator.integers(2**63))
         self._epochs = 0
-        self._history = History()
+        self._history, self._clock = History(), StepClock()
         self._turn = threading.RLock()  # held while a compiled function reads or overwrites the values
         renewed(self, "_turn", "_generator")
         self._zero_init = zero_init_param_state
@@ -118,12 +123,15 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         interface = Interface.of(module)
         _check_machine(vm, module)
         self.mod, self.vm, self.device = module, vm, device or cpu()
-        self._interface = interface
+        self._interface, self._placement = interface, Placement.of(interface)
         self._programs = Programs(module, interface, vm, self._load_module)
+        if self._placement.size > 1:
+            self._begin_together()
         initial = module.attrs["optim_state"]
         states = tuple(fresh_copy(v, s) for v, s in zip(initial, interface.optimizer_states, strict=True))
         random = tuple(random_state(self._seed) for _ in interface.random)
-        self._values = Values((None,) * len(interface.params), (None,) * len(interface.states), random, states)
+        values = Values((None,) * len(interface.params), (None,) * len(interface.states), random, states)
+        self._values = self._placement.held(values)
         if self._zero_init:
             self.zero_init_params()
             self.zero_init_states()
@@ -136,7 +144,38 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
             {i: full(slot, known[slot.name]) for i, slot in enumerate(slots) if slot.name in known}
             for slots in (interface.params, interface.states)
         )
-        self._values = self._values.with_params(params).with_states(states)
+        self._keep(params, states)
+
+    def _begin_together(self) -> None:
+        """See that all ranks train the same, from the same random numbers."""
+        if self._interface.batch is None:
+            message = "the model's first input has no batch axis, whose rows ranks could share"
+            raise ArgumentError(message, hint="leave distributed= out, or declare a batch axis")
+        agree(self._placement.ranks, _identity(self._interface))
+        self._seed = self._placement.ranks.broadcast(self._seed)
+        self._generator = generator(self._seed)
+
+    def _keep(
+        self, params: Mapping[int, Tensor] | None = None, states: Mapping[int, Tensor] | None = None,
+        optimizer_states: Mapping[int, Tensor] | None = None,
+    ) -> None:  # fmt: skip
+        """Keep these whole values, by number, in the place of those that there are: of pieces, this rank's."""
+        held, values = self._placement, self._values
+        values = values.with_params(held.held_params(params)) if params else values  # type: ignore[arg-type]
+        values = values.with_states(dict(states)) if states else values
+        if optimizer_states:
+            values = values.with_optimizer_states(held.held_states(optimizer_states))  # type: ignore[arg-type]
+        self._values = values
+
+    def _whole(self) -> Values:
+        """All that the trainer keeps, in whole tensors. Collective where ranks hold pieces."""
+        return self._placement.whole(self._values)
+
+    def _seen(self, averaged: bool) -> Values:
+        """What predictions and losses are computed from: parameters, or their averages, and states in whole tensors.
+        Collective where ranks hold pieces of them."""
+        values = self._placement.whole(self._values, optimizer_states=averaged)
+        return values.averaged(self._interface) if averaged else values
 
     def _load_module(self, module: IRModule) -> Any:
         """A virtual machine with a module compiled as the trainer's own was."""
@@ -146,7 +185,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         return type(self.vm)(compile(module, "debug" if target is None else target), self.device, self.vm.profiling)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("mod", "vm", "device", "_interface", "_programs", "_values") and self.__dict__.get("_setup"):
+        if name in _BUILT and self.__dict__.get("_setup"):
             raise UserError("this trainer is not built yet", hint="call trainer.build(target=…, device=…) first")
         raise no_attribute("the trainer", name, dir(Trainer))
 
@@ -169,7 +208,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         >>> torch_net.load_state_dict({name: torch.from_dlpack(t) for name, t in trainer.state_dict().items()})
         """
         with self._turn:
-            values = self._export(self._interface.params, self._values.params)
+            values = self._export(self._interface.params, self._seen(False).params)
             values |= self._export(self._interface.states, self._values.states)
         return values | {name: values[own].copy() for name, own in self._aliases.items()}
 
@@ -191,7 +230,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         with self._turn:
             params = {i: new[s.name] for i, s in enumerate(self._interface.params) if s.name in new}
             states = {i: new[s.name] for i, s in enumerate(self._interface.states) if s.name in new}
-            self._values = self._values.with_params(params).with_states(states)
+            self._keep(self._placement.of_first(params), self._placement.of_first(states))
         return keys
 
     def value_of(self, name: str) -> Tensor:
@@ -202,7 +241,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         with self._turn:
             for slot, value in zip(slots, (*self._values.params, *self._values.states), strict=True):
                 if slot.name == name and value is not None:
-                    return value.copy()
+                    return self._placement.whole_tensor(slot, value).copy()
         known = ", ".join(slot.name for slot in slots)
         raise NameNotFound(f"there is no parameter or state {name!r}; they are: {known}")
 
@@ -215,7 +254,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
     def optimizer_states(self) -> tuple[Tensor, ...]:
         """The optimizer states, first the number of steps: copies."""
         with self._turn:
-            return self._values.copy().optimizer_states
+            return self._whole().copy().optimizer_states
 
     @property
     def averages(self) -> Mapping[str, Tensor]:
@@ -223,7 +262,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         their own averages. Raises UserError when it keeps none.
         """
         with self._turn:
-            return self._export(self._interface.params, self._values.averaged(self._interface).params)
+            return self._export(self._interface.params, self._seen(True).params)
 
     @property
     def hyperparameters(self) -> Mapping[str, float | str]:
@@ -251,7 +290,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         given = number(name, value, entry["least"], entry["below"])
         with self._turn:
             changed = {i: tensor(np.array(given)) for i in entry["states"]}
-            self._values = self._values.with_optimizer_states(changed)
+            self._keep(optimizer_states=self._placement.of_first(changed))
 
     def _run_time(self) -> dict[str, float]:
         states, entries = self._values.optimizer_states, self._interface.record.run_time
@@ -288,29 +327,28 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
 
         Without a seed, one is drawn from NumPy's global generator, so that ``np.random.seed`` has its usual effect.
         """
-        source = generator(np.random.randint(2**31) if seed is None else seed)
+        source = generator(self._placement.ranks.broadcast(np.random.randint(2**31)) if seed is None else seed)
         known = self._interface.record.initial
         drawn = {
             i: full(slot, known[slot.name]) if slot.name in known else xavier_uniform(slot, source)
             for i, slot in enumerate(self._interface.params)
         }
-        self._values = self._values.with_params(drawn)
+        self._keep(drawn)
 
     xaiver_uniform_init_params = xavier_uniform_init_params  # the reference's spelling
 
     def zero_init_params(self) -> None:
         """Make all parameters zeros."""
-        self._values = self._values.with_params({i: zeros(s) for i, s in enumerate(self._interface.params)})
+        self._keep({i: zeros(s) for i, s in enumerate(self._interface.params)})
 
     def zero_init_states(self) -> None:
         """Make all states zeros."""
-        self._values = self._values.with_states({i: zeros(s) for i, s in enumerate(self._interface.states)})
+        self._keep(states={i: zeros(s) for i, s in enumerate(self._interface.states)})
 
     def init_states(self) -> None:
         """Give all states the values with which training begins: zeros, but ones for a batch norm's moving variance."""
         known = self._interface.record.initial
-        values = {i: full(s, known.get(s.name, 0.0)) for i, s in enumerate(self._interface.states)}
-        self._values = self._values.with_states(values)
+        self._keep(states={i: full(s, known.get(s.name, 0.0)) for i, s in enumerate(self._interface.states)})
 
     def load_params(self, params: Sequence[Any] | Mapping[str, Any]) -> None:
         """Copy parameters from a list of all, in the model's order, or from a dict of some by name.
@@ -319,18 +357,18 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         """
         changed = copies_by_name(params, self._interface.params, "parameter")
         with self._turn:
-            self._values = self._values.with_params(changed)
+            self._keep(self._placement.of_first(changed))
 
     def load_states(self, states: Sequence[Any] | Mapping[str, Any]) -> None:
         """Copy states from a list of all, in the model's order, or from a dict of some by name; errors as above."""
         changed = copies_by_name(states, self._interface.states, "state")
         with self._turn:
-            self._values = self._values.with_states(changed)
+            self._keep(states=self._placement.of_first(changed))
 
     def export_params(self) -> dict[str, Tensor]:
         """A copy of each parameter by name."""
         with self._turn:
-            return self._export(self._interface.params, self._values.params)
+            return self._export(self._interface.params, self._seen(False).params)
 
     def export_states(self) -> dict[str, Tensor]:
         """A copy of each state by name."""
@@ -397,7 +435,9 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
             fresh_copy(v, s) for v, s in zip(module.attrs["optim_state"], interface.optimizer_states, strict=True)
         ]
         with self._turn:
-            self._values = carried(self._interface, self._values, interface, initial)
+            values = carried(self._interface, self._whole(), interface, initial)
+            self._placement = Placement.of(interface)
+            self._values = self._placement.held(values)
             self._setup, self._interface, self.mod, self.vm = (model, setup), interface, module, vm
             self._programs, self._weighted, self._profiled = (
                 Programs(module, interface, vm, self._load_module),
@@ -440,8 +480,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
 
     def _predict(self, program: Program, inputs: Sequence[Tensor], averaged: bool) -> tuple[Tensor, ...]:
         with self._turn:
-            values = self._values.averaged(self._interface) if averaged else self._values
-            return program.predict(inputs, values)
+            return program.predict(inputs, self._seen(averaged))
 
     def _predict_batches(self, source: Source, size: int, averaged: bool) -> Any:
         """The outputs for all batches, joined."""
@@ -466,7 +505,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         declared shape, but any number of rows, at least one; each number of rows is compiled once. Other dtypes are
         cast as by :meth:`predict`. A failed step changes nothing.
         """
-        program, inputs, labels = self._arguments(input_instances, targets, cast=cast)
+        program, inputs, labels = self._arguments(input_instances, targets, cast=cast, shared=True)
         if inputs and 0 in inputs[0].shape[:1]:
             raise ArgumentError(
                 f"{self._interface.inputs[0]} has 0 rows: a step needs at least one",
@@ -479,7 +518,8 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
                     self._values = self._values.unpinned()
                     return program.step(inputs, labels, self._values)[0]
             return self.update(input_instances, targets, cast=cast)  # others are trained since a moment
-        except ArgumentError:
+        except ArgumentError as error:
+            self._placement.ranks.fail(error.message)  # the others wait for this one's gradients
             check_labels(np.asarray(labels[0]), self._interface)  # tells which label it was, if it was one
             raise
 
@@ -488,7 +528,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
     def profile_adjoint(self, input_instances: Any, targets: Any) -> Report:
         """Run the adjoint function a few times under the profiler, print its table and return the report. Nothing is
         updated."""
-        return show(self._profile(ADJOINT, self._values, input_instances, targets)[0])
+        return show(self._profile(ADJOINT, self._seen(False), input_instances, targets)[0])
 
     def profile_step(self, input_instances: Any, targets: Any) -> Report:
         """Run a whole training step a few times, on copies, under the profiler: prints and returns its report, the time
@@ -503,7 +543,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
 
     def _profile(self, name: str, values: Values, input_instances: Any, targets: Any) -> tuple[Report, int | None]:
         """The report of a function, and for how many rows it is."""
-        program, inputs, labels = self._arguments(input_instances, targets)
+        program, inputs, labels = self._arguments(input_instances, targets, shared=name == STEP)
         values.check_complete(self._interface)
         report = program.training_vm.profile(name, *values.arguments(self._interface, name, inputs, labels))
         return report, inputs[0].shape[0] if inputs and inputs[0].shape else None
@@ -554,9 +594,13 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         from pullback.deploy.export import export
 
         with self._turn:
-            return export(
-                self, folder, target, name, batch_size=batch_size, sizes=sizes, embed=embed, functions=functions,
-                fold_frozen=fold_frozen, merge=merge,
+            alone = self.without_ranks() if self._interface.distributed is not None else self
+            return on_first(
+                self._placement.ranks,
+                lambda: export(
+                    alone, folder, target, name, batch_size=batch_size, sizes=sizes, embed=embed, functions=functions,
+                    fold_frozen=fold_frozen, merge=merge,
+                ),
             )  # fmt: skip
 
     # ---- what one sees -----------------------------------------------------------------------------------------------
@@ -590,19 +634,31 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         model = "" if self.model is None else self.model._repr_html_()
         return f"<div>{html.escape(repr(self))}</div>{model}"
 
-    def _arguments(self, inputs: Any, *targets: Any, cast: bool = True) -> tuple[Any, ...]:
+    def _arguments(self, inputs: Any, *targets: Any, cast: bool = True, shared: bool = False) -> tuple[Any, ...]:
         """The program for as many rows as the inputs have; then inputs and targets, if given, as lists of tensors of
-        the declared types."""
+        the declared types. ``shared``: of these rows, the program and the tensors of this rank's."""
         given = for_each(inputs, self._interface.inputs, "input")
-        program = self._programs.of(self._interface.rows_of(given[0]) if given else None)
+        rows = self._interface.rows_of(given[0]) if given else None
+        share = self._placement.share if shared else ALONE
+        part = share.of(rows) if share.size > 1 and isinstance(rows, int) else None
+        program = self._programs.of(rows) if part is None else self._programs.of(part.rows, part.whole)
+        interface = program.interface if part is None else self._programs.of(part.whole).interface
         sizes: dict[Any, Any] = {}
         exact = not checked_cast(cast)
-        tensors = [as_tensor(v, s, sizes, exact) for v, s in zip(given, program.interface.inputs, strict=True)]
+        tensors = [as_tensor(v, s, sizes, exact) for v, s in zip(given, interface.inputs, strict=True)]
         if not targets:
             return program, tensors
-        slots = program.interface.targets
-        labels = zip(for_each(targets[0], slots, "target"), slots, strict=True)
-        return program, tensors, [as_tensor(v, s, sizes, exact) for v, s in labels]
+        slots = interface.targets
+        pairs = zip(for_each(targets[0], slots, "target"), slots, strict=True)
+        labels = [as_tensor(v, s, sizes, exact) for v, s in pairs]
+        if part is not None and part.rows < part.whole:
+            tensors, labels = (self._cut(*of, part) for of in ((tensors, interface.inputs), (labels, slots)))
+        return program, tensors, labels
+
+    def _cut(self, tensors: Sequence[Tensor], slots: Sequence[Slot], part: Part) -> list[Tensor]:
+        """This rank's rows of what has rows."""
+        pairs = zip(tensors, slots, strict=True)
+        return [tensor(np.asarray(t)[part.slice]) if self._interface.has_rows(s) else t for t, s in pairs]
 
     def __repr__(self) -> str:
         if self.__dict__.get("_values") is None:
@@ -614,6 +670,24 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         more = f", {len(slots) - FEW} more" if len(slots) > FEW else ""
         parameters = f"{elements:,} parameters ({names}{more})" if slots else "no parameters"
         return f"Trainer({model}{parameters}; loss: {record.loss}; optimizer: {record.optimizer}; steps: {self.steps})"
+
+
+def _identity(interface: Interface) -> dict[str, str]:
+    """What ranks train, by what it is called."""
+    record = interface.record
+    names = ", ".join(f"{slot.name} {slot.info}" for slot in (*interface.params, *interface.states))
+    data = ", ".join(f"{slot.name} {slot.info}" for slot in (*interface.inputs, *interface.targets))
+    digests = " ".join(f"{name} {digest[:8]}" for name, digest in sorted(record.source.items()))
+    hyperparameters = ", ".join(f"{name}={value}" for name, value in record.hyperparameters.items())
+    return {
+        "parameters and states": names,
+        "inputs and targets": data,
+        "the loss": f"{record.loss} {dict(record.loss_options)}",
+        "the optimizer": f"{record.optimizer}({hyperparameters})",
+        "the precision": record.precision,
+        "digests of the model": f"{record.network}, {digests}",
+        "the distribution": str(interface.distributed and interface.distributed.attribute),
+    }
 
 
 def _check_param_num(module: IRModule, given: Any) -> None:

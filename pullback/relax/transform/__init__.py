@@ -33,6 +33,7 @@ from pullback.relax.transform.share_prefixes import SharePrefixes
 from pullback.relax.transform.simplify import Simplify
 from pullback.relax.transform.simplify_loops import SimplifyLoops
 from pullback.relax.transform.split_gradient import SplitGradient
+from pullback.relax.transform.sync_batch_norm import SyncBatchNorm
 from pullback.relax.transform.unrounded_products import UnroundedProducts
 from pullback.relax.transform.vmap import VMap
 
@@ -86,6 +87,7 @@ __all__ = [
     "SharePrefixes",
     "Simplify", "SimplifyLoops",
     "SplitGradient",
+    "SyncBatchNorm",
     "ToMixedPrecision",
     "UnroundedProducts",
     "VMap",

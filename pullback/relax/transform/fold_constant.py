@@ -21,7 +21,7 @@ from pullback.ir.passes import FunctionPass
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function
 from pullback.relax.interpreter import conform
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op_calls import inner_op
+from pullback.relax.op_calls import inner_op, is_collective
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
@@ -45,7 +45,7 @@ class _Fold(ExprMutator):
         info = call.struct_info
         if not isinstance(call.op, Op) or call.op.numpy is None or not is_packaged(inner_op(call)):
             return call
-        if not all(isinstance(a, Constant) for a in call.args):
+        if is_collective(call) or not all(isinstance(a, Constant) for a in call.args):
             return call
         if not _small(info, max([1, *(a.data.size for a in call.args)])):  # type: ignore[union-attr]
             return call

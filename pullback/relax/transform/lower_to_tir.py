@@ -22,23 +22,26 @@ from pullback.relax.boxes import is_boxing
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.ccl import elements_of, meaning_of
 from pullback.relax.op.kernel import has_kernel, kernel_of
-from pullback.relax.op_calls import inner_op, is_call_tir, is_packed
+from pullback.relax.op_calls import inner_op, is_call_tir, is_collective, is_packed
 from pullback.relax.regions import is_control
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of, format_info
 from pullback.relax.transform.compose import Composer, compose, has_te, is_view
 from pullback.relax.transform.fuse_ops import primitive
 from pullback.relax.transform.inline_functions import over_regions
 from pullback.relax.transform.late_reads import late_reads
 from pullback.relax.transform.structure import function_structure, results_of
+from pullback.runtime.collectives import LOCAL
 from pullback.schedule.choose import Schedule, recognize, scheduled
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.split import split
-from pullback.tir import Buffer, PackedCall, PrimFunc
+from pullback.tir import Await, Buffer, Collective, PackedCall, PrimFunc
 from pullback.tir.checked import checked
 from pullback.tir.defined import defined
 from pullback.tir.lanes import independent_lanes
 from pullback.tir.specialize import specialize
+from pullback.tir.stmt import COLLECTIVE
 from pullback.tir.workspace import large_locals_lifted
 
 _LATE = 16  # times what the caches hold: after so many bytes nothing is left of a value
@@ -100,6 +103,9 @@ class _Lowering(ExprMutator):
         elif is_call_tir(value):
             with span_scope(value.span):
                 self.bind(binding.var, self.users_kernel(self.expr(value)))
+        elif is_collective(value):
+            with span_scope(value.span):
+                self.bind(binding.var, self.collective(self.expr(value)))
         elif is_packed(value):
             with span_scope(value.span):
                 self.bind(binding.var, self.registered(self.expr(value)))
@@ -147,6 +153,47 @@ class _Lowering(ExprMutator):
         done = self.builder.emit(TupleGetItem(whole, len(outputs)), "done")
         self.expect(done, f"the function {func!r} failed")
         return results[0] if len(results) == 1 else Tuple(tuple(results))
+
+    def collective(self, call: Call) -> Expr:
+        """What ranks compute together: a kernel that begins it, and one that waits for it, which the planner puts as
+        far apart as it can. What sends nothing is one kernel."""
+        meaning, elements = meaning_of(call), elements_of(call)
+        options = {
+            "reduction": meaning.reduction,
+            "root": meaning.root,
+            "shards": meaning.shards,
+            "ranks": meaning.ranks,
+        }
+        given = [Buffer(f"x{k}", a.struct_info.shape, a.struct_info.dtype) for k, a in enumerate(call.args)]  # type: ignore[attr-defined, union-attr, arg-type]
+        infos = list(fields_of(call.struct_info))
+        received = [Buffer(f"y{k}", i.shape, i.dtype) for k, i in enumerate(infos)]  # type: ignore[attr-defined]
+        name = f"ccl_{meaning.kind}"
+        if meaning.kind in LOCAL:
+            body = Collective(meaning.kind, tuple(given), tuple(received), None, elements, **options)
+            kernel = PrimFunc(name, (*given, *received), body, {COLLECTIVE: "whole"})
+            results = self.called(name, kernel, call.args, infos)
+            return results[0] if len(results) == 1 else Tuple(tuple(results))
+        ticket, targets = (
+            Buffer("ticket", (), "int64"),
+            [Buffer(f"z{k}", b.shape, b.dtype) for k, b in enumerate(received)],
+        )
+        body = Collective(meaning.kind, tuple(given), tuple(received), ticket, elements, **options)
+        start = PrimFunc(f"{name}_start", (*given, *received, ticket), body, {COLLECTIVE: "start"})
+        *sent, issued = self.called(start.name, start, call.args, [*infos, TensorStructInfo((), "int64")])
+        wait = PrimFunc(
+            f"{name}_wait", (ticket, *given, *received, *targets),
+            Await(ticket, tuple(given), tuple(received), tuple(targets)), {COLLECTIVE: "wait", "scheduled": True},
+        )  # fmt: skip
+        results = self.called(wait.name, wait, (issued, *call.args, *sent), infos)
+        return results[0] if len(results) == 1 else Tuple(tuple(results))
+
+    def called(self, name: str, kernel: PrimFunc, arguments: Sequence[Expr], infos: Sequence[StructInfo]) -> list[Expr]:
+        """The results of a kernel's call."""
+        value = call_tir(GlobalVar(self.share(name, kernel)), Tuple(tuple(arguments)), tuple(infos))  # type: ignore[arg-type]
+        whole = self.builder.emit(value, name)
+        if len(infos) == 1:
+            return [whole]
+        return [self.builder.emit(TupleGetItem(whole, k), name) for k in range(len(infos))]
 
     def group(self, name: str, function: Function, arguments: Sequence[Expr], var: Var) -> Expr:
         """The calls that compute what the primitive function returns; functions that do the same are lowered once."""

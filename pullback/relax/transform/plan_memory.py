@@ -24,6 +24,7 @@ from pullback.relax.expr import Call, Function
 from pullback.relax.recursion import RECURSE, SELF
 from pullback.relax.regions import regions
 from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.transform.memory.collectives import phases
 from pullback.relax.transform.memory.control import Control, carried, copied
 from pullback.relax.transform.memory.host import host_function
 from pullback.relax.transform.memory.offsets import Interval, assign_offsets
@@ -183,7 +184,7 @@ def _planned(name: str, function: Function, whole: _Whole, donate: Mapping[int, 
     results = place_results(steps, donated, proofs)
     smallest = options.smallest if options.in_place else 1 << 62
     candidates = []
-    for order in orders(steps.steps, results.before, results.updates):
+    for order in orders(steps.steps, results.before, results.updates, phases(steps)):
         check_order(order, results.before)
         candidates.append(assign_blocks([*order, *results.copies], proofs, smallest))
     chosen = min(candidates, key=lambda a: a.peak)  # the first of equals

@@ -14,9 +14,11 @@ from pullback.script.printer.types import quoted, sequence
 from pullback.tir.expr import Buffer, PrimExpr, Var
 from pullback.tir.stmt import (
     Allocate,
+    Await,
     Box,
     BufferStore,
     Check,
+    Collective,
     For,
     HostCall,
     If,
@@ -148,6 +150,13 @@ class LoopPrinter:
         elif isinstance(stmt, PackedCall):
             parts = [f"[{', '.join(map(self.scalars.name, part))}]" for part in (stmt.inputs, stmt.outputs)]
             self.lines.add(f"T.packed({quoted(stmt.name)}, {', '.join(parts)}, {self.scalars.name(stmt.flag)})")
+        elif isinstance(stmt, Collective):
+            self.lines.add(self.collective(stmt))
+        elif isinstance(stmt, Await):
+            parts = (
+                f"[{', '.join(map(self.scalars.name, part))}]" for part in (stmt.given, stmt.received, stmt.targets)
+            )
+            self.lines.add(f"T.wait({self.scalars.name(stmt.ticket)}, {', '.join(parts)})")
         elif isinstance(stmt, HostCall):
             self.host_call(stmt)
         elif isinstance(stmt, While):
@@ -174,6 +183,14 @@ class LoopPrinter:
 
     def of_buffers(self, *buffers: Buffer) -> str:
         return ", ".join(map(self.scalars.name, buffers))
+
+    def collective(self, stmt: Collective) -> str:
+        given, received = (f"[{', '.join(map(self.scalars.name, part))}]" for part in (stmt.given, stmt.received))
+        ticket = "None" if stmt.ticket is None else self.scalars.name(stmt.ticket)
+        defaults = {"reduction": "sum", "root": 0, "shards": 1, "ranks": 0}
+        chosen = [f"{k}={getattr(stmt, k)!r}" for k, v in defaults.items() if getattr(stmt, k) != v]
+        items = [quoted(stmt.kind), given, received, ticket, str(list(stmt.elements)), *chosen]
+        return f"T.collective({', '.join(items)})"
 
     def host_call(self, stmt: HostCall) -> None:
         words = [quoted(stmt.name)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Mapping
 
+from pullback.relax.transform.memory.collectives import feeding, overlapped
 from pullback.relax.transform.memory.values import Step, Value
 
 Before = dict[Step, set[Step]]  # the steps that each step has to wait for
@@ -42,16 +43,35 @@ def leads_to(step: Step, others: Collection[Step], after: After) -> bool:
     return False
 
 
-def orders(steps: list[Step], before: Before, updates: Collection[Step]) -> list[list[Step]]:
+def orders(
+    steps: list[Step], before: Before, updates: Collection[Step], phases: Mapping[Step, tuple[str, str]] | None = None
+) -> list[list[Step]]:
     """Orders worth trying, the preferred one first.
 
     The first keeps that of the program, but some steps come as soon as they can. A sum over much does, while that is in
     the cache; and so does an update of donated memory: right after its gradient, which dies there. The second takes at
-    each point the step after which the fewest bytes are alive.
+    each point the step after which the fewest bytes are alive. Where ranks compute something together (``phases``, see
+    ``collectives.py``), only the first is of use: what hides their messages is work between start and wait.
     """
     number = {s: k for k, s in enumerate(steps)}
+    if phases:
+        return [_overlapped(steps, before, updates, phases)]
     early = _topological(steps, before, lambda s, k: -2 if _condenses(s) else -1 if s in updates else k)
     return [early, _greedy(steps, before, number)]
+
+
+def _overlapped(
+    steps: list[Step], before: Before, updates: Collection[Step], phases: Mapping[Step, tuple[str, str]]
+) -> list[Step]:
+    """The first order, in which collectives start as early, and are awaited as late, as may be."""
+    after = followers(before)
+    early = feeding(steps, after, phases)
+
+    def key(step: Step, k: int) -> int:
+        return -3 if step in early else -2 if _condenses(step) else -1 if step in updates else k
+
+    plain = _topological(steps, before, lambda s, k: k)
+    return overlapped(plain, before, after, phases, key)
 
 
 def _condenses(step: Step) -> bool:

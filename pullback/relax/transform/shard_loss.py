@@ -1,0 +1,25 @@
+"""The loss function of a trainer module on one shard of a batch, where it is another than that of the whole batch.
+
+Batch norm takes the statistics of all shards (``sync_batch_norm.py``), and random ops draw the shard's part of what one
+process would draw (``shard_draws.py``).
+"""
+
+from __future__ import annotations
+
+from pullback.ir.module import IRModule
+from pullback.relax.convention import LOSS
+from pullback.relax.expr import Function
+from pullback.relax.transform.distributed import Distributed
+from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.sync_batch_norm import SyncBatchNorm
+
+
+def sharded_loss(module: IRModule) -> Function | None:
+    """``backbone_loss`` on a shard; None where all shards have the whole batch, or there is but one."""
+    distributed = Distributed.of(module)
+    if distributed is None or distributed.batch == "same" or distributed.shards == 1:
+        return None
+    function = inline_calls(module[LOSS], module)
+    if distributed.sync_batch_norm:
+        function = SyncBatchNorm(distributed.shards).function(function, module)
+    return function
