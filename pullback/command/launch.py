@@ -109,12 +109,12 @@ class Start:
             ended = float("inf")
             while any(key.data is None for key in selector.get_map().values()) and time.monotonic() < ended + _DRAIN:
                 for key, _ in selector.select(_TICK):
-                    pipe: Any = key.fileobj
+                    ready: Any = key.fileobj
                     if key.data is not None:
-                        selector.unregister(pipe)
+                        selector.unregister(ready)
                         self._has_ended(key.data)
-                    elif not self._take(streams[pipe], pipe):
-                        selector.unregister(pipe)
+                    elif not self._take(streams[ready], ready):
+                        selector.unregister(ready)
                 for stream in streams.values():
                     stream.shown.flush(time.monotonic())
                 if process.poll() is not None:
@@ -156,7 +156,7 @@ class Start:
             self._watch(rank, facts["pid"])
         if facts.get("failed"):
             self._has_ended(rank)
-        self.batch_size = facts.get("batch_size", self.batch_size)
+        self.batch_size = facts.get("batch_size") or self.batch_size
         self._is_refused |= bool(facts.get("refused"))
 
     # ---- signals

@@ -96,6 +96,10 @@ def _made(path: Path, name: str, settings: Sequence[tuple[str, Any]]) -> Job:
             arguments[key] = value
     found = call(values[name], arguments, str(path), path)
     trainer, fit = _trainer_and_fit(found, f"{path}: {name}")
+    size = ranks.current().size
+    if size > 1 and trainer._interface.distributed is None:
+        message = f"{path}: {name} returned a trainer that each of the {size} ranks would train alone"
+        raise ArgumentError(message, hint='pullback.trainer(…, distributed="data") is trained by all of them')
     check_fit(tables["fit"])
     return Job(trainer, fit | tables["fit"], tables["output"])
 
@@ -213,7 +217,7 @@ class Run:
         log = CSVLogger(self.folder / HISTORY, append=self.goes_on)
         callbacks = [*(own if isinstance(own, (list, tuple)) else [own] if own is not None else []), log, self.files]
         begun = self.trainer.steps
-        tell(batch_size=fit.get("batch_size", inspect.signature(Trainer.fit).parameters["batch_size"].default))
+        tell(batch_size=self._divided(fit))
         try:
             self.trainer.fit(**fit, epochs=left, callbacks=callbacks)
         except BaseException:
@@ -222,6 +226,15 @@ class Run:
                 self.trainer.save(self.folder / LAST)
             raise
         return left
+
+    def _divided(self, fit: dict[str, Any]) -> int | None:
+        """What the number of ranks has to divide: the rows of a batch, or of one of its micro-batches, if all have as
+        many."""
+        own = self.trainer._interface.batch
+        size = fit.get("batch_size", own if isinstance(own, int) else 64 if hasattr(fit.get("x"), "shape") else None)
+        distributed = self.trainer._interface.distributed
+        micro = 1 if distributed is None else distributed.micro_batches
+        return size // micro if isinstance(size, int) else None
 
 
 def _epoch(line: dict[str, str]) -> int:
