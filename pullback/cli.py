@@ -297,6 +297,78 @@ def train(
 
 
 @app.command()
+def simulate(
+    source: Annotated[
+        str, typer.Argument(metavar="CONFIG.toml|FILE.py:make|STEP.json", help="What is trained, or a step of --save.")
+    ],
+    ranks: Annotated[str, typer.Option(help="Numbers of ranks: 1024, or 2,4,8, or 2-4096 (2 and its doubles).")],
+    network: Annotated[
+        str, typer.Option(metavar="BANDWIDTH/LATENCY", help="Between nodes: 100Gb/10us; a third part: of a message.")
+    ],
+    stages: Annotated[str, typer.Option(help="Of data, zero1, zero2, zero3; all of them.")] = "all",
+    rows: Annotated[int | None, typer.Option(min=1, help="Rows of the batch on each rank.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Rows of all ranks together, as batch_size of fit.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of each rank.")] = None,
+    ranks_per_node: Annotated[int, typer.Option(min=1, help="Ranks that share a node and its network.")] = 1,
+    local: Annotated[
+        str | None, typer.Option(metavar="BANDWIDTH/LATENCY", help="Between ranks of a node: 80Gb/0.5us.")
+    ] = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="Cores of a node; enough for all threads and messages if not given.")
+    ] = None,
+    jitter: Annotated[str, typer.Option(help="How much ranks' speeds differ from step to step.")] = "0%",
+    slowest: Annotated[float, typer.Option(min=1.0, help="How many times as long one rank takes.")] = 1.0,
+    bucket: Annotated[str | None, typer.Option(metavar="SIZE", help="Gradients that are sent together: 4MB.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON in place of a table.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Draw the efficiency over the number of ranks (SVG).")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Keep the measured step (JSON), to ask more of it later.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As for train; several times.")
+    ] = None,
+) -> None:
+    """Predict the time and memory of a training step on many ranks, which need not be there: docs/scaling.md.
+
+    The step of a rank is compiled and timed on this machine, its collectives are simulated. Nothing is trained.
+    """
+    from pullback.command import simulate as simulation
+    from pullback.scale import network as links
+    from pullback.scale import predict as asked
+
+    with errors_in_one_line():
+        if rows is not None and batch is not None:
+            raise typer.BadParameter("--rows and --batch: one of them")
+        if as_json and picture is not None:
+            raise typer.BadParameter("--json and --picture: one of them")
+        own = None if local is None else links.parse_link(local)
+        question = simulation.Question(
+            asked.parse_ranks(ranks),
+            simulation.network_of(links.parse_link(network), own, ranks_per_node, cores),
+            asked.parse_stages(stages),
+            rows, batch, simulation.BUCKET_BYTES if bucket is None else links.parse_bytes(bucket), threads,
+            asked.parse_share(jitter), slowest,
+        )  # fmt: skip
+        steps = simulation.steps_of(source, settings or [], question)
+        found = simulation.predictions(steps, question)
+        step = next(iter(steps.values()))
+        if save is not None:
+            if len({id(s) for s in steps.values()}) > 1:
+                raise typer.BadParameter("--save keeps one step: give --rows, or one number of ranks")
+            step.save(save)
+        if as_json:
+            typer.echo(simulation.as_json(found, steps, question))
+            return
+        name = simulation.title(step, question)
+        print_table(asked.table(found, name))
+        if picture is not None:
+            picture.write_text(simulation.picture(found, name), encoding="utf-8")
+            typer.echo(f"picture: {picture}")
+
+
+@app.command()
 def build(
     source: Annotated[str, typer.Argument(metavar="CONFIG.toml|FILE.py:make", help="What to build, as for train.")],
     target: Annotated[str, typer.Option(help="The platform: see targets.")] = "host",

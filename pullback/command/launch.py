@@ -92,7 +92,9 @@ class Start:
             with self._signals_to(process):
                 self._follow(process)
         finally:
-            _kill(process)
+            _end(process)
+            for pipe in (process.stdout, process.stderr):
+                pipe.close()  # type: ignore[union-attr]
         return self._ending(process.returncode)
 
     def _follow(self, process: subprocess.Popen[bytes]) -> None:
@@ -120,7 +122,7 @@ class Start:
                 if process.poll() is not None:
                     ended = min(ended, time.monotonic())
                 elif time.monotonic() > self._deadline:
-                    _kill(process)
+                    _end(process)
         process.wait()
         for stream in streams.values():
             self._show(stream, stream.lines.rest())
@@ -251,7 +253,7 @@ def end_with_parent(number: int, parent: int | None = None) -> None:
             os.kill(os.getpid(), number)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """End the launcher, which ends its ranks; and whoever is left of its session."""
     if process.poll() is None:
         process.terminate()
@@ -260,9 +262,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
 
 
 def _signal(number: int) -> str:

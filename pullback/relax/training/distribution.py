@@ -88,7 +88,9 @@ class Distribution:
 
     def over(self, ranks: int) -> Distributed:
         """This, over so many ranks: what a trainer module says of it."""
-        return Distributed(ranks, self.stage, self.micro_batches, self.sync_batch_norm, self.bucket_bytes)
+        return Distributed(
+            ranks, self.stage, self.micro_batches, self.sync_batch_norm, self.bucket_bytes, self.deterministic
+        )
 
     @staticmethod
     def of(value: Any) -> Distribution | None:
