@@ -156,8 +156,7 @@ class SetupTrainer(Pass):
         optimizer.init(params)
         if self.distributed is not None:  # the adjoint is that of a rank's part of the batch
             draws = len(module[LOSS].params) > without_random
-            strict = self.distributed.strict or draws  # a row's draws follow from its number
-            module = module.with_attr(DISTRIBUTED, replace(self.distributed, strict=strict).attribute)
+            module = module.with_attr(DISTRIBUTED, replace(self.distributed, draws=draws).attribute)
         has_scale = LOSS_SCALE in optimizer.state_kinds.values()
         trained = [i for i, param in enumerate(params) if not optimizer.is_frozen(param.name)]
         places = model.taken(PARAMETER)
