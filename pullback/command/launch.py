@@ -100,8 +100,8 @@ class Start:
     def _follow(self, process: subprocess.Popen[bytes]) -> None:
         """Show the output until the launcher has ended."""
         assert process.stdout is not None and process.stderr is not None
-        label = self.ranks.launcher and self.ranks.launcher.label
-        size = self.ranks.count
+        launcher, size = self.ranks.launcher, self.ranks.count
+        label = None if launcher is None else launcher.label
         streams = {process.stdout: _Stream(label, size, sys.stdout), process.stderr: _Stream(label, size, sys.stderr)}
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
             self._watch = lambda rank, pid: _register(selector, stack, rank, pid)

@@ -18,13 +18,12 @@ from typing import Any, TypeVar
 
 from pullback.command.configuration import Job, call, change, check_fit, module_of, read, read_output, setting
 from pullback.command.launch import end_with_parent
-from pullback.command.mpirun import started_by_launcher
 from pullback.command.rank_reports import is_launched, tell, tell_place
 from pullback.ir.errors import ArgumentError, CheckpointError, UserError, suggestion
 from pullback.relax.training.callbacks import CSVLogger, Monitor
 from pullback.relax.training.checkpoint_file import open_checkpoint
 from pullback.relax.training.trainer import Trainer
-from pullback.runtime import ranks
+from pullback.runtime import mpi, ranks
 from pullback.runtime.files import write_atomically
 
 T = TypeVar("T")
@@ -287,10 +286,9 @@ def as_rank() -> Iterator[None]:
     with sigterm_as_interrupt():
         try:
             tell_place()
-            if started_by_launcher():
-                if is_launched():
-                    end_with_parent(signal.SIGKILL)  # a launcher that is killed may leave its ranks alone
-                ranks.start()
+            if is_launched() and mpi.launcher() is not None:
+                end_with_parent(signal.SIGKILL)  # a launcher that is killed may leave its ranks alone
+            ranks.start()
             yield
             ranks.current().barrier()  # a rank that ends early looks like one that failed
         except ranks.RankError:
