@@ -26,6 +26,7 @@ import numpy as np
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.forks import in_child, renewed
 from pullback.runtime import collectives, mpi
+from pullback.runtime.affinity import share_cpus
 from pullback.runtime.engine import Engine
 from pullback.runtime.library import runtime_table
 
@@ -336,6 +337,7 @@ def _begin(job: mpi.Job) -> None:
     sys.excepthook = end_by_error
     atexit.register(end)
     _process.append(mine)
+    share_cpus(mine)
 
 
 def _forget() -> None:
