@@ -28,6 +28,7 @@ class Collective(ctypes.Structure):
         ("root", ctypes.c_int32),
         ("shards", ctypes.c_int32),
         ("count", ctypes.c_int32),
+        ("ranks", ctypes.c_int32),
         ("elements", ctypes.POINTER(ctypes.c_int64)),
         ("given", ctypes.POINTER(ctypes.c_void_p)),
         ("received", ctypes.POINTER(ctypes.c_void_p)),
@@ -74,7 +75,7 @@ class Engine:
         count = len(received)
         call = Collective(
             collectives.KINDS.index(kind), collectives.REDUCTIONS.index(reduction), _CODES[dtype_name(dtype)], root,
-            shards, count, (ctypes.c_int64 * count)(*whole),
+            shards, count, 0, (ctypes.c_int64 * count)(*whole),
             (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given)),
             (ctypes.c_void_p * count)(*(a.ctypes.data for a in received)),
         )  # fmt: skip
