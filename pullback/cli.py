@@ -234,11 +234,26 @@ def train(
     epochs: Annotated[int | None, typer.Option(min=1, help="In all, those before --resume among them.")] = None,
     out: Annotated[Path | None, typer.Option(file_okay=False, help="The folder of the run: runs/NAME.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier training in that folder.")] = False,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="Go on from the folder's last checkpoint if it has one, else begin.")
+    ] = False,
+    ranks: Annotated[int | None, typer.Option(min=1, help="Start so many ranks, by mpiexec.")] = None,
+    restarts: Annotated[
+        int | None, typer.Option(min=0, help="Start ranks that died again, so many times, from the last checkpoint.")
+    ] = None,
+    min_ranks: Annotated[
+        int | None, typer.Option(min=1, help="After a restart go on with no fewer; by default with as many as before.")
+    ] = None,
+    hosts: Annotated[str | None, typer.Option(metavar="a:4,b:4", help="Machines, and how many ranks on each.")] = None,
+    mpirun: Annotated[Path | None, typer.Option(help="The launcher: mpiexec or mpirun of an MPI.")] = None,
 ) -> None:
     """Train what a configuration, or a function, describes.
 
     The folder of the run gets last.safetensors after each epoch, best.safetensors, and history.csv. Ctrl-C saves the
     last step.
+
+    --ranks starts several processes that train together, on this machine or on --hosts, and --restarts starts them
+    again when they die: docs/distributed.md.
 
     FILE.py:make is a function that returns (trainer, x, y), or (trainer, arguments) with a dict of arguments of fit;
     --set gives its arguments, and those of fit: --set fit.batch_size=64.
@@ -246,20 +261,39 @@ def train(
     CONFIG.toml has the sections model, loss, optimizer, data, and, where wanted, trainer, fit, callbacks and output.
     Paths are relative to it. docs/commands.md shows one.
     """
+    from pullback.command import rank_reports
     from pullback.command import train as training
+    from pullback.command.train_ranks import TrainingOfRanks
+    from pullback.runtime.ranks import current
 
+    texts = settings or []
+    if resume is not None and go_on:
+        raise typer.BadParameter("--resume and --continue: one of them")
+    if ranks is not None or restarts is not None:
+        with errors_in_one_line():
+            started = TrainingOfRanks(source, texts, resume, epochs, out, overwrite, go_on)
+            raise typer.Exit(started.train(ranks or 1, restarts or 0, min_ranks, hosts, mpirun, note))
+    for name, value in (("--min-ranks", min_ranks), ("--hosts", hosts), ("--mpirun", mpirun)):
+        if value is not None:
+            raise typer.BadParameter(f"{name} needs --ranks")
+    begun = None
     with errors_in_one_line():
-        checkpoint = None if resume is None else training.checkpoint_of(resume)
-        job = training.job_of(source, settings or [])
-        run = training.Run(job, training.folder_of(job, source, out, checkpoint))
-        run.prepare(checkpoint, overwrite)
         try:
-            if not run.train(epochs):
-                note(f"{job.trainer.epochs} epochs are done already: --epochs says how many there are in all")
+            with training.as_rank():
+                checkpoint = None if resume is None else training.checkpoint_of(resume)
+                job = training.job_of(source, texts)
+                run = training.Run(job, training.folder_of(job.output, source, out, checkpoint))
+                run.prepare(checkpoint, overwrite, go_on)
+                begun = run
+                is_done = run.train(epochs) == 0
         except KeyboardInterrupt:
-            typer.echo(f"interrupted: --resume {run.folder} goes on", err=True)
+            if begun is not None and current().is_first and not rank_reports.is_launched():  # who started us says so
+                typer.echo(f"interrupted: --resume {begun.folder} goes on", err=True)
             raise typer.Exit(INTERRUPTED) from None
-    typer.echo(f"saved in {run.folder}")
+    if current().is_first:
+        if is_done:
+            note(f"{job.trainer.epochs} epochs are done already: --epochs says how many there are in all")
+        typer.echo(f"saved in {run.folder}")
 
 
 @app.command()

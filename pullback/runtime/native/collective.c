@@ -170,6 +170,7 @@ pb_status pb_collective_copy(pb_started *started, const pb_collective *from)
     memcpy(targets, from->received, count * sizeof *targets);
     started->phase = started->distance = 0;
     started->slot = NULL;
+    started->wanted_ns = 0;
     started->terms = NULL;
     started->terms_each = 1;
     started->what = *from;
