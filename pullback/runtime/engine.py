@@ -28,6 +28,7 @@ class Collective(ctypes.Structure):
         ("root", ctypes.c_int32),
         ("shards", ctypes.c_int32),
         ("count", ctypes.c_int32),
+        ("ranks", ctypes.c_int32),
         ("elements", ctypes.POINTER(ctypes.c_int64)),
         ("given", ctypes.POINTER(ctypes.c_void_p)),
         ("received", ctypes.POINTER(ctypes.c_void_p)),
@@ -46,6 +47,11 @@ class Engine:
         self.size: int = library.pb_ranks_size(handle)
         self.table: int = library.pb_ranks_table(handle)
         library.pb_ranks_set_timeout(handle, int(variable("PULLBACK_RANKS_TIMEOUT", "600")) * 10**9)
+
+    @property
+    def waited(self) -> float:
+        """Seconds that this rank has spent in collectives, starting them and waiting for them."""
+        return library.pb_collectives_waited(self.table) / 1e9
 
     @classmethod
     def local(cls, size: int) -> list[Engine]:
@@ -74,7 +80,7 @@ class Engine:
         count = len(received)
         call = Collective(
             collectives.KINDS.index(kind), collectives.REDUCTIONS.index(reduction), _CODES[dtype_name(dtype)], root,
-            shards, count, (ctypes.c_int64 * count)(*whole),
+            shards, count, 0, (ctypes.c_int64 * count)(*whole),
             (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given)),
             (ctypes.c_void_p * count)(*(a.ctypes.data for a in received)),
         )  # fmt: skip
