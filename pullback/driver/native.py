@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
+from weakref import WeakSet
 
 from pullback import codegen
 from pullback.codegen import headroom
@@ -28,10 +29,12 @@ from pullback.ir.errors import ArgumentError, CompileError, InternalError
 from pullback.ir.module import IRModule
 from pullback.relax.transform.memory.host import OUT_OF_MEMORY
 from pullback.runtime import packed, ranks
+from pullback.runtime.collectives import check_ranks
 from pullback.runtime.epoch import Epoch
 from pullback.runtime.flights import Flights
 from pullback.runtime.library import runtime_table
 from pullback.runtime.memory import OwnedMemory
+from pullback.runtime.ranks import Ranks
 from pullback.runtime.report import Report, median_run
 from pullback.runtime.slab import SmallMemory
 from pullback.runtime.tensor import Tensor, tensor, zeros
@@ -181,12 +184,20 @@ class NativeFunction:
         runtime_table()  # an environment that is not allowed is found here
         self.constants = [tensor(c, copy=True) for c in artifact.constants]
         self.arenas: deque[OwnedMemory] = deque()
+        self._met: WeakSet[Ranks] = WeakSet()
         fresh = [self.layout.outputs[k] for k in self.layout.fresh]
         self._fresh = [(zeros(kind.shape, kind.dtype), kind.nbytes) for kind in fresh]  # memory that nobody asks for
 
     def call(self, flat: Sequence[Tensor]) -> BoundCall:
         """A prepared call on these inputs, whose types have been checked."""
         return BoundCall(self, flat)
+
+    def meet(self, mine: Ranks) -> None:
+        """See that there are as many ranks as it was compiled for, and, once, that all of them send the same."""
+        check_ranks(self.name, mine.size, self.layout.ranks)
+        if mine.size > 1 and mine not in self._met:
+            mine.agree(f"what {self.name} sends (a digest)", self.layout.sent)
+            self._met.add(mine)
 
     def borrow_arena(self) -> OwnedMemory:
         try:
@@ -303,7 +314,10 @@ class BoundCall:
 
     def _call(self, entry: Callable[..., int], outputs: list[Tensor], trace: int | None) -> None:
         native = self.native
-        arena, mine = native.borrow_arena(), ranks.current()
+        mine = ranks.current()
+        if native.layout.sent:
+            native.meet(mine)
+        arena = native.borrow_arena()
         with self._lock:  # the list of pointers is shared by all uses of this call
             for k, output in enumerate(outputs, self._first_output):
                 self._pointers[k] = output.data_ptr

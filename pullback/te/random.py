@@ -41,10 +41,11 @@ class Shard:
 
     def groups(self, shape: Sequence[int | PrimExpr], dtype: str) -> int | None:
         """How many groups each rank has, where they are whole and one after another, and their number is known."""
-        if not all(isinstance(s, int) for s in shape):
+        sizes = [s for s in shape if isinstance(s, int)]
+        if len(sizes) < len(shape):
             return None
-        count, group = math.prod(shape), group_size(dtype)  # type: ignore[arg-type]
-        is_run = math.prod(shape[: self.axis]) == 1  # type: ignore[arg-type]
+        count, group = math.prod(sizes), group_size(dtype)
+        is_run = math.prod(sizes[: self.axis]) == 1
         return count // group if is_run and count > 0 and count % group == 0 else None
 
 
@@ -64,12 +65,12 @@ def bits(state: Tensor, shape: Sequence[int | PrimExpr], dtype: str = "uint32", 
                 number = number * as_expr(size) + index
         word = number // LANES % philox.WORDS[dtype]
         block = number // group_size(dtype) * LANES + number % LANES
+        low: PrimExpr = _low(block)
         if groups is not None:
             first = cast("uint64", shard.rank) * (groups * LANES)  # type: ignore[union-attr]
-            low = Binary("add", _low(block), _low(first))
+            low = Binary("add", low, _low(first))
             high = _high(cast("uint64", block) + first)
         else:
-            low = _low(block)
             high = const(0, "uint32") if total <= 2**32 else cast("uint32", Binary("shr", block, as_expr(32)))
         low_and_high = (f(v) for v in (place, seed) for f in (_low, _high))
         return call(philox.INTRINSIC, cast("uint32", word), low, high, *low_and_high, dtype=dtype)
@@ -93,14 +94,14 @@ def draws(tensor: Tensor) -> bool:
 def number(tensor: Tensor) -> PrimExpr:
     """The row-major number of an element of :func:`bits`, in the axes of its stage; in a shard of whole groups, the
     number that it has in the shard."""
-    low = tensor.body.args[1]  # type: ignore[union-attr]
+    low: Any = tensor.body.args[1]  # type: ignore[union-attr]
     block = (low.a if isinstance(low, Binary) else low).value
     return block if isinstance(block, IntImm) else block.b.a
 
 
 def first_block(tensor: Tensor) -> PrimExpr | None:
     """With which block a shard of whole groups begins, a uint64; None: with the first."""
-    low = tensor.body.args[1]  # type: ignore[union-attr]
+    low: Any = tensor.body.args[1]  # type: ignore[union-attr]
     return low.b.value if isinstance(low, Binary) else None
 
 

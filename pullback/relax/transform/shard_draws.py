@@ -88,7 +88,7 @@ def _draws(function: Function, sizes: Sizes) -> Iterator[tuple[Call, Sizes]]:
             yield value, sizes
         for name, region in regions(value):
             inner = dict(sizes)
-            given = given_to_region(value.op, name, [a.struct_info for a in value.args])  # type: ignore[union-attr]
+            given = given_to_region(value.op, name, [a.struct_info for a in value.args])
             for param, info in zip(region.params, given, strict=False):
                 _match(param.struct_info, info, inner)
             yield from _draws(region, inner)
@@ -165,7 +165,7 @@ def _shape(call: Call) -> Sequence[Dim]:
 def _axis(call: Call, other: Call, rows: int) -> int | None:
     shape, more = _shape(call), _shape(other)
     grown = [k for k, (a, b) in enumerate(zip(shape, more, strict=True)) if a != b]
-    proportional = [k for k in grown if shape[k] * (rows + 1) == more[k] * rows]  # type: ignore[operator]
+    proportional = [k for k in grown if shape[k] * (rows + 1) == more[k] * rows]
     return _only(call, grown, proportional)
 
 

@@ -7,10 +7,12 @@ process would draw (``shard_draws.py``).
 from __future__ import annotations
 
 from pullback.ir.module import IRModule
-from pullback.relax.convention import LOSS
+from pullback.relax.convention import LOSS, Convention
 from pullback.relax.expr import Function
+from pullback.relax.transform.distribute_step import has_rows
 from pullback.relax.transform.distributed import Distributed
 from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.shard_draws import shard_draws
 from pullback.relax.transform.sync_batch_norm import SyncBatchNorm
 
 
@@ -22,4 +24,13 @@ def sharded_loss(module: IRModule) -> Function | None:
     function = inline_calls(module[LOSS], module)
     if distributed.sync_batch_norm:
         function = SyncBatchNorm(distributed.shards).function(function, module)
-    return function
+    if distributed.batch == "uneven":  # of a model that draws, all ranks compute such a batch
+        return function
+    return shard_draws(function, _with_rows(module, function), distributed.shards)
+
+
+def _with_rows(module: IRModule, function: Function) -> list[str]:
+    """The names of the inputs and targets that have a row for each row of the batch."""
+    convention = Convention.of(module)
+    takes = zip(convention[LOSS].takes, function.params, strict=True)
+    return [param.name for value, param in takes if has_rows(module, convention, value)]

@@ -139,6 +139,16 @@ def test_statistics_of_each_shard() -> None:
     assert losses != on_ranks(trainer, data, 4)[0]
 
 
+@pytest.mark.parametrize("stage", [0, 3])
+@pytest.mark.parametrize(("ranks", "shards"), [(2, 1), (4, 1), (2, 2), (1, 4)])
+def test_what_is_dropped_does_not_depend_on_the_number_of_ranks(stage: int, ranks: int, shards: int) -> None:
+    net = nn.Sequential(
+        nn.Linear(6, 5), nn.Dropout(0.5), nn.ReLU(), nn.Linear(5, 16), nn.Dropout(0.3), nn.Linear(16, 3)
+    )
+    data, trainer = batches(), trainer_of(ADAMW(), net=net)
+    assert_close(on_ranks(trainer, data, ranks, shards, stage), alone(trainer, data))
+
+
 def losses_with_counts() -> list[Any]:
     return [
         nn.CrossEntropyLoss(ignore_index=1),

@@ -97,7 +97,10 @@ class _Scheduler:
             if not self.missing[step] and step not in self.turn:
                 self.push(step)
         self.take_turns()
-        while self.heap:
+        while self.heap or self.turns:
+            if not self.heap:  # a step reads more of what is gathered than there may be ahead
+                self.place(self.turns.popleft())
+                continue
             step = self.steps[heapq.heappop(self.heap)[1]]
             if step not in self.done:
                 self.place(step)
@@ -127,7 +130,7 @@ class _Scheduler:
             self.flying[self.phases[start][1]].remove(start)
         self.order.append(step)
         self.done.add(step)
-        read = {s for s in self.ahead if step in self.after[self.wait_of[s]]}
+        read = {s for s in self.ahead if step in (self.after[self.wait_of[s]] or {self.wait_of[s]})}
         self.ahead -= read
         for follower in self.after[step]:
             self.missing[follower] -= 1
