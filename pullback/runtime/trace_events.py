@@ -33,14 +33,23 @@ def _of_rank(report: Report, rank: int, begin: float, named: bool) -> Iterator[E
             yield _name("thread_name", rank, number, "in flight" if number == 1 else f"in flight, {number}")
     starts = accumulate((call.microseconds for call in report.calls), initial=begin)
     for call, start in zip(report.calls, starts, strict=False):
-        about = {"FLOPs": call.flops, "bytes": call.bytes, **({} if call.layer is None else {"layer": call.layer})}
-        place = {"ph": "X", "pid": rank, "tid": 0, "ts": start, "dur": call.microseconds}
+        about: dict[str, Any] = {
+            "FLOPs": call.flops,
+            "bytes": call.bytes,
+            **({} if call.layer is None else {"layer": call.layer}),
+        }
+        place = _place(rank, 0, start, call.microseconds)
         yield {"name": call.name, "cat": report.function, **place, "args": about}
     for number, lane in enumerate(lanes, 1):
         for time in lane:
             about = {"bytes": time.bytes, "sent": time.sent, "waited": time.waited, "hidden": time.hidden}
-            place = {"ph": "X", "pid": rank, "tid": number, "ts": begin + time.begin, "dur": time.in_flight}
+            place = _place(rank, number, begin + time.begin, time.in_flight)
             yield {"name": time.name, "cat": "collective", **place, "args": about}
+
+
+def _place(process: int, thread: int, start: float, duration: float) -> Event:
+    """Times to the nanosecond."""
+    return {"ph": "X", "pid": process, "tid": thread, "ts": round(start, 3), "dur": round(duration, 3)}
 
 
 def _name(what: str, process: int, thread: int, name: str) -> Event:
