@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from pullback.runtime.engine import Engine
 from pullback.runtime.ranks import RankError, current, run_local
 
 # Sizes of the arrays of a collective: one or several, none, fewer than there are ranks, more than a small message has.
-SIZES = [(1,), (7, 130), (0, 5), (), (5000, 3), (9001,), (40, 40, 20000)]
+SIZES = [(1,), (7, 130), (0, 5), (5000, 3), (9001,), (40, 40, 20000)]
 
 
 def engine() -> Engine:
@@ -42,83 +45,114 @@ def assert_same(result: list[np.ndarray], expected: list[np.ndarray]) -> None:
     assert len(result) == len(expected)
     for own, other in zip(result, expected, strict=True):
         assert own.dtype == other.dtype and own.shape == other.shape
-        numbers = own == own  # noqa: PLR0124
-        assert np.array_equal(numbers, other == other)  # noqa: PLR0124
+        numbers = own == own
+        assert np.array_equal(numbers, other == other)
         assert own[numbers].tobytes() == other[numbers].tobytes()
 
 
-def compare(kind: str, arrays: list[np.ndarray], shapes: list[tuple[int, ...]], **options) -> None:
-    """One collective by the engine and by NumPy."""
-    if not arrays and kind != "rank":
-        return
-    expected = current().collective(kind, arrays, shapes, **options)
-    result = engine().collective(kind, arrays, shapes, **options)
-    current().check()
-    assert_same(result, expected)
+@dataclass
+class Case:
+    """One collective, and what each rank gives."""
+
+    kind: str
+    given: list[list[np.ndarray]]
+    shapes: list[tuple[int, ...]]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def compare(size: int, cases: list[Case]) -> None:
+    """Collectives by the engines of so many ranks and by NumPy."""
+
+    def run(rank: int) -> list[list[np.ndarray]]:
+        mine = engine()
+        results = [mine.collective(case.kind, case.given[rank], case.shapes, **case.options) for case in cases]
+        current().check()
+        return results
+
+    for rank, results in enumerate(run_local(size, run)):
+        for case, result in zip(cases, results, strict=True):
+            assert_same(result, collectives.collective(case.kind, case.given, rank, case.shapes, **case.options))
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 @pytest.mark.parametrize("size", range(1, 10))
 def test_reductions(size: int, dtype: str) -> None:
-    def run(rank: int) -> None:
-        random, kind = np.random.default_rng([rank, size]), NUMPY_DTYPES[dtype]
-        for reduction, shards, sizes in itertools.product(collectives.REDUCTIONS, (1, 2, 3), SIZES):
-            arrays = [values(random, n, kind) for n in sizes for _ in range(shards)]
-            for name in ("reduce", "reduce_pieces"):
-                compare(name, arrays, [(n,) for n in sizes], reduction=reduction, shards=shards)
-
-    run_local(size, run)
+    random, cases = np.random.default_rng(size), []
+    for reduction, shards, sizes in itertools.product(collectives.REDUCTIONS, (1, 2, 3), SIZES):
+        given = [[values(random, n, NUMPY_DTYPES[dtype]) for n in sizes for _ in range(shards)] for _ in range(size)]
+        for kind in ("reduce", "reduce_pieces"):
+            cases.append(Case(kind, given, [(n,) for n in sizes], {"reduction": reduction, "shards": shards}))
+    compare(size, cases)
 
 
 @pytest.mark.parametrize("shards", [4, 6, 12])
 @pytest.mark.parametrize("size", [2, 3, 5, 9])
 def test_many_shards(size: int, shards: int) -> None:
-    def run(rank: int) -> None:
-        random = np.random.default_rng(rank)
-        for sizes in ((3, 4), (6000,)):
-            arrays = [values(random, n, np.dtype("float32")) for n in sizes for _ in range(shards)]
-            for name in ("reduce", "reduce_pieces"):
-                compare(name, arrays, [(n,) for n in sizes], shards=shards)
-
-    run_local(size, run)
+    random, cases = np.random.default_rng(size), []
+    for sizes in ((3, 4), (6000,)):
+        given = [[values(random, n, np.dtype("float32")) for n in sizes for _ in range(shards)] for _ in range(size)]
+        for kind in ("reduce", "reduce_pieces"):
+            cases.append(Case(kind, given, [(n,) for n in sizes], {"shards": shards}))
+    compare(size, cases)
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 @pytest.mark.parametrize("size", range(1, 10))
 def test_what_is_moved(size: int, dtype: str) -> None:
-    def run(rank: int) -> None:
-        random, kind = np.random.default_rng([rank, size]), NUMPY_DTYPES[dtype]
-        for sizes in SIZES:
-            shapes = [(n,) for n in sizes]
-            whole = [values(random, n, kind) for n in sizes]
-            compare("piece", whole, shapes)
-            compare("gather_pieces", [values(random, -(-n // size), kind) for n in sizes], shapes)
-            compare("all_to_all", [values(random, n * size, kind) for n in sizes], [(n * size,) for n in sizes])
-            for root in range(size):
-                compare("broadcast", whole, shapes, root=root)
-        compare("rank", [], [()])
+    random, cases = np.random.default_rng(size), []
 
-    run_local(size, run)
+    def of_all_ranks(sizes: Sequence[int]) -> list[list[np.ndarray]]:
+        return [[values(random, n, NUMPY_DTYPES[dtype]) for n in sizes] for _ in range(size)]
+
+    for sizes in SIZES:
+        shapes = [(n,) for n in sizes]
+        cases += [
+            Case("piece", of_all_ranks(sizes), shapes),
+            Case("gather_pieces", of_all_ranks([-(-n // size) for n in sizes]), shapes),
+            Case("all_to_all", of_all_ranks([n * size for n in sizes]), [(n * size,) for n in sizes]),
+            *(Case("broadcast", of_all_ranks(sizes), shapes, {"root": root}) for root in range(size)),
+        ]
+    compare(size, [*cases, Case("rank", [[] for _ in range(size)], [()])])
 
 
 def test_arrays_of_several_axes() -> None:
-    def run(rank: int) -> None:
-        random = np.random.default_rng(rank)
-        compare("all_to_all", [random.standard_normal((6, 2, 5))], [(6, 2, 5)])
-        compare("reduce", [random.standard_normal((3, 4)), random.standard_normal(())], [(3, 4), ()])
-        compare("gather_pieces", [random.standard_normal(3)], [(2, 4)])
+    random = np.random.default_rng(0)
 
-    run_local(3, run)
+    def of_all_ranks(*shapes: tuple[int, ...]) -> list[list[np.ndarray]]:
+        return [[np.asarray(random.standard_normal(shape)) for shape in shapes] for _ in range(3)]
+
+    compare(
+        3,
+        [
+            Case("all_to_all", of_all_ranks((6, 2, 5)), [(6, 2, 5)]),
+            Case("reduce", of_all_ranks((3, 4), ()), [(3, 4), ()]),
+            Case("gather_pieces", of_all_ranks((3,)), [(2, 4)]),
+        ],
+    )
 
 
 def test_of_signed_zeros_the_same_one_is_taken() -> None:
-    def run(rank: int) -> None:
-        for dtype in ("float16", "bfloat16", "float32", "float64"):
-            zeros = np.array([0.0, -0.0, 0.0, -0.0]).astype(NUMPY_DTYPES[dtype])
-            for reduction in collectives.REDUCTIONS:
-                compare("reduce", [zeros if rank else zeros[::-1]], [(4,)], reduction=reduction)
+    zeros = np.array([0.0, -0.0, 0.0, -0.0])
+    cases = []
+    for dtype, reduction in itertools.product(("float16", "bfloat16", "float32", "float64"), collectives.REDUCTIONS):
+        given = [[zeros.astype(NUMPY_DTYPES[dtype])], [zeros[::-1].astype(NUMPY_DTYPES[dtype])]]
+        cases.append(Case("reduce", given, [(4,)], {"reduction": reduction}))
+    compare(2, cases)
 
-    run_local(2, run)
+
+def test_shards_are_ranks_that_share_a_process() -> None:
+    """Where their number is a power of 2, the sum is the same, bit for bit."""
+    random = np.random.default_rng(0)
+    shards = [values(random, 30_000, np.dtype("float32")) for _ in range(8)]
+
+    def total(size: int) -> np.ndarray:
+        each = 8 // size
+        given = [shards[r * each : (r + 1) * each] for r in range(size)]
+        run = lambda rank: engine().collective("reduce", given[rank], [(30_000,)], shards=each)[0]  # noqa: E731
+        return run_local(size, run)[0]
+
+    for size in (1, 2, 4):
+        assert_same([total(size)], [total(8)])
 
 
 def test_a_failing_rank_ends_what_the_others_wait_for() -> None:
@@ -155,6 +189,7 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         if rank != 2:
             mine.collective("reduce", [np.ones((3, 2), "float32")], [(3, 2)])
         current().barrier()
+        mine.collective("reduce", [np.ones((3, 2), "float32")], [(3, 2)])
         return mine.failure
 
     found = run_local(3, run)

@@ -21,16 +21,17 @@ def sharded_loss(module: IRModule) -> Function | None:
     distributed = Distributed.of(module)
     if distributed is None or distributed.batch == "same" or distributed.shards == 1:
         return None
-    function = inline_calls(module[LOSS], module)
+    return sharded(inline_calls(module[LOSS], module), LOSS, module, distributed)
+
+
+def sharded(function: Function, name: str, module: IRModule, distributed: Distributed) -> Function:
+    """A function on a shard, with what it calls inlined; ``name`` is the one by which the module's convention says what
+    it takes."""
     if distributed.sync_batch_norm:
         function = SyncBatchNorm(distributed.shards).function(function, module)
     if distributed.batch == "uneven":  # of a model that draws, all ranks compute such a batch
         return function
-    return shard_draws(function, _with_rows(module, function), distributed.shards)
-
-
-def _with_rows(module: IRModule, function: Function) -> list[str]:
-    """The names of the inputs and targets that have a row for each row of the batch."""
     convention = Convention.of(module)
-    takes = zip(convention[LOSS].takes, function.params, strict=True)
-    return [param.name for value, param in takes if has_rows(module, convention, value)]
+    takes = zip(convention[name].takes, function.params, strict=True)
+    rows = [param.name for value, param in takes if has_rows(module, convention, value)]
+    return shard_draws(function, rows, distributed.shards)

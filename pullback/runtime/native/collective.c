@@ -171,6 +171,7 @@ pb_status pb_collective_copy(pb_started *started, const pb_collective *from)
     started->phase = started->distance = 0;
     started->sent = 0;
     started->slot = NULL;
+    started->wanted_ns = 0;
     started->terms = NULL;
     started->terms_each = 1;
     started->what = *from;

@@ -165,9 +165,14 @@ static int is_finished(pb_ranks *ranks, int64_t ticket)
     return ticket < atomic_load(&ranks->oldest) || (ticket < ranks->next && started_of(ranks, ticket)->slot == NULL);
 }
 
-/* Nothing has moved for too long. */
-static void time_out(pb_ranks *ranks, int64_t ticket)
+/* Fails when nothing has moved for too long, since somebody began to wait for this one. */
+static void look_at_clock(pb_ranks *ranks, int64_t ticket)
 {
+    int64_t now = pb_now_ns(), *wanted = &started_of(ranks, ticket)->wanted_ns;
+    if (*wanted == 0)
+        *wanted = now;
+    if (now - (ranks->moved_ns > *wanted ? ranks->moved_ns : *wanted) <= atomic_load(&ranks->timeout))
+        return;
     char name[PB_NEWS_BYTES / 2], text[PB_NEWS_BYTES - 64];
     pb_collective_tell(started_of(ranks, ticket), name, sizeof name);
     snprintf(text, sizeof text, "nothing has come for %lld s: it is in a %s",
@@ -243,7 +248,7 @@ int64_t pb_collectives_record(const pb_runtime *runtime, pb_flight *flights, int
 
 int32_t pb_ranks_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds)
 {
-    int64_t begin = pb_now_ns(), now = begin;
+    int64_t begin = pb_now_ns();
     int done = ticket < atomic_load(&ranks->oldest) || has_failed(ranks), times = 0;
     if (done)
         return 1;
@@ -251,11 +256,9 @@ int32_t pb_ranks_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds)
     while (!done) {
         if (pthread_mutex_trylock(&ranks->lock) == 0) {
             int moved = drive(ranks);
-            now = pb_now_ns();
-            int64_t still = now - (ranks->moved_ns > begin ? ranks->moved_ns : begin);
             done = is_finished(ranks, ticket);
-            if (!done && still > atomic_load(&ranks->timeout))
-                time_out(ranks, ticket);
+            if (!done)
+                look_at_clock(ranks, ticket);
             pthread_mutex_unlock(&ranks->lock);
             times = moved ? 0 : times;
         }

@@ -93,6 +93,7 @@ typedef struct pb_started {
     int64_t sent;        /* bytes, to other ranks */
     uint64_t float_mode; /* of the thread that started it */
     pb_slot *slot;       /* NULL until its turn comes */
+    int64_t wanted_ns;   /* since when somebody waits for it; 0: nobody does */
     int phase;           /* below 0: there is none left */
     int distance;        /* in a tree */
     const char *const *terms; /* of a reduction: what it adds up, `terms_each` for each array */
