@@ -28,8 +28,8 @@ shortcuts.install()
 __all__ = [
     "Device", "IRModule", "TVMError", "Tensor", "VirtualMachine", "callbacks", "compile", "cpu", "device",
     "distributed", "from_keras", "from_onnx", "from_torch", "frontend", "get_global_func", "grad", "hvp", "ir", "jvp",
-    "nd", "nn", "op", "optim", "register_func", "relax", "runtime", "script", "target", "te", "tensor", "tir", "trainer",
-    "training", "transform", "value_and_grad", "vjp", "vmap",
+    "nd", "nn", "op", "optim", "register_func", "relax", "runtime", "script", "target", "te", "tensor", "tir",
+    "trainer", "training", "transform", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 
 

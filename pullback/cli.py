@@ -234,11 +234,26 @@ def train(
     epochs: Annotated[int | None, typer.Option(min=1, help="In all, those before --resume among them.")] = None,
     out: Annotated[Path | None, typer.Option(file_okay=False, help="The folder of the run: runs/NAME.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier training in that folder.")] = False,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="Go on from the folder's last checkpoint if it has one, else begin.")
+    ] = False,
+    ranks: Annotated[int | None, typer.Option(min=1, help="Start so many ranks, by mpiexec.")] = None,
+    restarts: Annotated[
+        int | None, typer.Option(min=0, help="Start ranks that died again, so many times, from the last checkpoint.")
+    ] = None,
+    min_ranks: Annotated[
+        int | None, typer.Option(min=1, help="After a restart go on with no fewer; by default with as many as before.")
+    ] = None,
+    hosts: Annotated[str | None, typer.Option(metavar="a:4,b:4", help="Machines, and how many ranks on each.")] = None,
+    mpirun: Annotated[Path | None, typer.Option(help="The launcher: mpiexec or mpirun of an MPI.")] = None,
 ) -> None:
     """Train what a configuration, or a function, describes.
 
     The folder of the run gets last.safetensors after each epoch, best.safetensors, and history.csv. Ctrl-C saves the
     last step.
+
+    --ranks starts several processes that train together, on this machine or on --hosts, and --restarts starts them
+    again when they die: docs/distributed.md.
 
     FILE.py:make is a function that returns (trainer, x, y), or (trainer, arguments) with a dict of arguments of fit;
     --set gives its arguments, and those of fit: --set fit.batch_size=64.
@@ -246,20 +261,111 @@ def train(
     CONFIG.toml has the sections model, loss, optimizer, data, and, where wanted, trainer, fit, callbacks and output.
     Paths are relative to it. docs/commands.md shows one.
     """
+    from pullback.command import rank_reports
     from pullback.command import train as training
+    from pullback.command.train_ranks import TrainingOfRanks
+    from pullback.runtime.ranks import current
+
+    texts = settings or []
+    if resume is not None and go_on:
+        raise typer.BadParameter("--resume and --continue: one of them")
+    if ranks is not None or restarts is not None:
+        with errors_in_one_line():
+            started = TrainingOfRanks(source, texts, resume, epochs, out, overwrite, go_on)
+            raise typer.Exit(started.train(ranks or 1, restarts or 0, min_ranks, hosts, mpirun, note))
+    for name, value in (("--min-ranks", min_ranks), ("--hosts", hosts), ("--mpirun", mpirun)):
+        if value is not None:
+            raise typer.BadParameter(f"{name} needs --ranks")
+    begun = None
+    with errors_in_one_line():
+        try:
+            with training.as_rank():
+                checkpoint = None if resume is None else training.checkpoint_of(resume)
+                job = training.job_of(source, texts)
+                run = training.Run(job, training.folder_of(job.output, source, out, checkpoint))
+                run.prepare(checkpoint, overwrite, go_on)
+                begun = run
+                is_done = run.train(epochs) == 0
+        except KeyboardInterrupt:
+            if begun is not None and current().is_first and not rank_reports.is_launched():  # who started us says so
+                typer.echo(f"interrupted: --resume {begun.folder} goes on", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+    if current().is_first:
+        if is_done:
+            note(f"{job.trainer.epochs} epochs are done already: --epochs says how many there are in all")
+        typer.echo(f"saved in {run.folder}")
+
+
+@app.command()
+def simulate(
+    source: Annotated[
+        str, typer.Argument(metavar="CONFIG.toml|FILE.py:make|STEP.json", help="What is trained, or a step of --save.")
+    ],
+    ranks: Annotated[str, typer.Option(help="Numbers of ranks: 1024, or 2,4,8, or 2-4096 (2 and its doubles).")],
+    network: Annotated[
+        str, typer.Option(metavar="BANDWIDTH/LATENCY", help="Between nodes: 100Gb/10us; a third part: of a message.")
+    ],
+    stages: Annotated[str, typer.Option(help="Of data, zero1, zero2, zero3; all of them.")] = "all",
+    rows: Annotated[int | None, typer.Option(min=1, help="Rows of the batch on each rank.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Rows of all ranks together, as batch_size of fit.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of each rank.")] = None,
+    ranks_per_node: Annotated[int, typer.Option(min=1, help="Ranks that share a node and its network.")] = 1,
+    local: Annotated[
+        str | None, typer.Option(metavar="BANDWIDTH/LATENCY", help="Between ranks of a node: 80Gb/0.5us.")
+    ] = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="Cores of a node; enough for all threads and messages if not given.")
+    ] = None,
+    jitter: Annotated[str, typer.Option(help="How much ranks' speeds differ from step to step.")] = "0%",
+    slowest: Annotated[float, typer.Option(min=1.0, help="How many times as long one rank takes.")] = 1.0,
+    bucket: Annotated[str | None, typer.Option(metavar="SIZE", help="Gradients that are sent together: 4MB.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON in place of a table.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Draw the efficiency over the number of ranks (SVG).")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Keep the measured step (JSON), to ask more of it later.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As for train; several times.")
+    ] = None,
+) -> None:
+    """Predict the time and memory of a training step on many ranks, which need not be there: docs/scaling.md.
+
+    The step of a rank is compiled and timed on this machine, its collectives are simulated. Nothing is trained.
+    """
+    from pullback.command import simulate as simulation
+    from pullback.scale import network as links
+    from pullback.scale import predict as asked
 
     with errors_in_one_line():
-        checkpoint = None if resume is None else training.checkpoint_of(resume)
-        job = training.job_of(source, settings or [])
-        run = training.Run(job, training.folder_of(job, source, out, checkpoint))
-        run.prepare(checkpoint, overwrite)
-        try:
-            if not run.train(epochs):
-                note(f"{job.trainer.epochs} epochs are done already: --epochs says how many there are in all")
-        except KeyboardInterrupt:
-            typer.echo(f"interrupted: --resume {run.folder} goes on", err=True)
-            raise typer.Exit(INTERRUPTED) from None
-    typer.echo(f"saved in {run.folder}")
+        if rows is not None and batch is not None:
+            raise typer.BadParameter("--rows and --batch: one of them")
+        if as_json and picture is not None:
+            raise typer.BadParameter("--json and --picture: one of them")
+        own = None if local is None else links.parse_link(local)
+        question = simulation.Question(
+            asked.parse_ranks(ranks),
+            simulation.network_of(links.parse_link(network), own, ranks_per_node, cores),
+            asked.parse_stages(stages),
+            rows, batch, simulation.BUCKET_BYTES if bucket is None else links.parse_bytes(bucket), threads,
+            asked.parse_share(jitter), slowest,
+        )  # fmt: skip
+        steps = simulation.steps_of(source, settings or [], question)
+        found = simulation.predictions(steps, question)
+        step = next(iter(steps.values()))
+        if save is not None:
+            if len({id(s) for s in steps.values()}) > 1:
+                raise typer.BadParameter("--save keeps one step: give --rows, or one number of ranks")
+            step.save(save)
+        if as_json:
+            typer.echo(simulation.as_json(found, steps, question))
+            return
+        name = simulation.title(step, question)
+        print_table(asked.table(found, name))
+        if picture is not None:
+            picture.write_text(simulation.picture(found, name), encoding="utf-8")
+            typer.echo(f"picture: {picture}")
 
 
 @app.command()

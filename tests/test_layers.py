@@ -34,6 +34,7 @@ ROOMS = (
     ("pullback.driver",),
     ("pullback.relax.training",),
     ("pullback.deploy",),
+    ("pullback.scale",),
     ("pullback.optim",),
     ("pullback.nn",),
     ("pullback.sklearn",),

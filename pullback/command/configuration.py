@@ -77,6 +77,22 @@ class Job:
 
 def read(path: Path, settings: Sequence[tuple[str, Any]]) -> Job:
     """The job that a file describes, with some settings changed."""
+    tables = _tables(path, settings)
+    missing = [section for section in NEEDED if section not in tables]
+    if missing:
+        raise ArgumentError(
+            f"{path} lacks {_listed(missing)}", hint=f'such as {missing[0]} = "{_EXAMPLES[missing[0]]}"'
+        )
+    return _Configuration(path.parent, tables).job()
+
+
+def read_output(path: Path, settings: Sequence[tuple[str, Any]]) -> Table:
+    """The table ``[output]`` alone, checked; nothing is made of the others."""
+    tables = _tables(path, settings)
+    return _Configuration(path.parent, tables).output()
+
+
+def _tables(path: Path, settings: Sequence[tuple[str, Any]]) -> Table:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -84,12 +100,7 @@ def read(path: Path, settings: Sequence[tuple[str, Any]]) -> Job:
     tables = {section: _as_table(section, value) for section, value in tables.items()}
     for name, value in settings:
         change(tables, name, value)
-    missing = [section for section in NEEDED if section not in tables]
-    if missing:
-        raise ArgumentError(
-            f"{path} lacks {_listed(missing)}", hint=f'such as {missing[0]} = "{_EXAMPLES[missing[0]]}"'
-        )
-    return _Configuration(path.parent, tables).job()
+    return tables
 
 
 _DATA = 'file = "data.npz"; x = "x.npy" and y = "y.npy"; csv = "data.csv" and target = "column"; name = "data.py:load"'
@@ -172,11 +183,8 @@ class _Configuration:
         self.folder, self.tables = folder, tables
 
     def job(self) -> Job:
-        fit, output = dict(self.tables.get("fit", {})), self.tables.get("output", {})
+        fit, output = dict(self.tables.get("fit", {})), self.output()
         check_fit(fit)
-        _check_keys("output", output, OUTPUT)
-        if "folder" in output:
-            output = output | {"folder": self.path(output["folder"], "output.folder")}
         loss, optimizer = self.loss(), self.optimizer()  # what is quick comes first
         if "callbacks" in self.tables:
             fit["callbacks"] = [self.callback(name, table) for name, table in self.tables["callbacks"].items()]
@@ -193,6 +201,13 @@ class _Configuration:
         if "csv" in self.tables["data"]:
             data = {k: _like_targets(v, trainer) for k, v in data.items()}
         return Job(trainer, data | fit, output)
+
+    def output(self) -> Table:
+        output = self.tables.get("output", {})
+        _check_keys("output", output, OUTPUT)
+        if "folder" in output:
+            output = output | {"folder": self.path(output["folder"], "output.folder")}
+        return output
 
     def path(self, value: Any, where: str) -> Path:
         if not isinstance(value, str) or not value:

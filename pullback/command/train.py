@@ -5,25 +5,59 @@ A folder holds what a run leaves: ``last.safetensors``, ``best.safetensors``, ``
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import inspect
-from collections.abc import Sequence
+import io
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, TypeVar
 
-from pullback.command.configuration import Job, call, change, check_fit, module_of, read, setting
-from pullback.ir.errors import ArgumentError, suggestion
+from pullback.command.configuration import Job, call, change, check_fit, module_of, read, read_output, setting
+from pullback.command.mpirun import started_by_launcher
+from pullback.command.rank_reports import tell, tell_place
+from pullback.ir.errors import ArgumentError, CheckpointError, UserError, suggestion
 from pullback.relax.training.callbacks import CSVLogger, Monitor
+from pullback.relax.training.checkpoint_file import open_checkpoint
 from pullback.relax.training.trainer import Trainer
+from pullback.runtime import ranks
+from pullback.runtime.files import write_atomically
+
+T = TypeVar("T")
 
 LAST, BEST, HISTORY = "last.safetensors", "best.safetensors", "history.csv"
 DEFAULT_FUNCTION = "make"
+_LONGEST_HEADER = 1 << 28  # bytes, of a checkpoint of any model
 _RETURNS = "return (trainer, x, y), or (trainer, arguments) with a dict of arguments of fit, x and y among them"
 
 
 def job_of(source: str, texts: Sequence[str]) -> Job:
     """The job of ``CONFIG.toml`` or ``FILE.py:make``, with settings ``name=value``."""
     settings = [setting(text) for text in texts]
+    path, function = _parts(source)
+    if function is None:
+        return read(path, settings)
+    return _made(path, function, settings)
+
+
+def output_of(source: str, texts: Sequence[str]) -> dict[str, Any]:
+    """The table ``[output]`` of such a job, without anything being made or run."""
+    settings = [setting(text) for text in texts]
+    path, function = _parts(source)
+    if function is None:
+        return read_output(path, settings)
+    tables: dict[str, Any] = {"output": {}}
+    for key, value in settings:
+        if key.startswith("output."):
+            change(tables, key, value)
+    return dict(tables["output"])
+
+
+def _parts(source: str) -> tuple[Path, str | None]:
+    """The file of ``CONFIG.toml`` or ``FILE.py:make``, and the function's name, None of a configuration."""
     path, function = Path(source), ""
     if not path.exists() and ":" in source:
         file, _, function = source.rpartition(":")
@@ -32,9 +66,9 @@ def job_of(source: str, texts: Sequence[str]) -> Job:
         hint = "name a configuration (CONFIG.toml) or a function (FILE.py:make)"
         raise ArgumentError(f"there is no file {path}", hint=hint)
     if path.suffix == ".toml" and not function:
-        return read(path, settings)
+        return path, None
     if path.suffix == ".py":
-        return _made(path, function or DEFAULT_FUNCTION, settings)
+        return path, function or DEFAULT_FUNCTION
     raise ArgumentError(f"{source} is neither CONFIG.toml nor FILE.py:make", hint="the ending says what a file is")
 
 
@@ -105,10 +139,10 @@ class Files(Monitor):
                 self.best = value if self.is_better(value, self.best) else self.best
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
-        self.trainer.save(self.folder / LAST)
         if self.is_better(logs[self.monitor], self.best):
             self.best = logs[self.monitor]
             self.trainer.save(self.folder / BEST)
+        self.trainer.save(self.folder / LAST)  # last: what a crash leaves before it is trained, and saved, again
 
 
 class Run:
@@ -119,22 +153,48 @@ class Run:
         self.files = Files(folder, job.output.get("monitor"), job.output.get("mode"))
         self.goes_on = False  # with what is in the folder
 
-    def prepare(self, resume: Path | None, overwrite: bool) -> None:
-        """Load what the run goes on from, and look at what there is."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def prepare(self, resume: Path | None, overwrite: bool, go_on: bool = False) -> None:
+        """Load what the run goes on from, and look at what there is. ``go_on``: from the folder's last checkpoint,
+        where it has one."""
+        resume, there = on_first_rank(lambda: self._found(resume, overwrite, go_on))
         self.goes_on = resume is not None and resume.resolve().parent == self.folder.resolve()
-        there = [name for name in (LAST, BEST, HISTORY) if (self.folder / name).exists()]
-        if there and not self.goes_on and not overwrite:
-            hint = f"--resume {self.folder} goes on, --out names another folder, --overwrite replaces them"
-            raise ArgumentError(f"{self.folder} has {', '.join(there)} of an earlier training", hint=hint)
         if resume is not None:
             self.trainer.load(resume)
-        if self.goes_on and HISTORY in there:
-            with (self.folder / HISTORY).open(newline="") as file:
-                self.files.earlier = list(csv.DictReader(file))
-        elif not self.goes_on:
+        self.files.earlier = on_first_rank(lambda: self._history(there))
+
+    def _found(self, resume: Path | None, overwrite: bool, go_on: bool) -> tuple[Path | None, list[str]]:
+        """What the run goes on from, and the files in its folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        there = [name for name in (LAST, BEST, HISTORY) if (self.folder / name).exists()]
+        if go_on:
+            return (self.folder / LAST if LAST in there else None), there
+        goes_on = resume is not None and resume.resolve().parent == self.folder.resolve()
+        if there and not goes_on and not overwrite:
+            hint = f"--resume {self.folder} goes on, --out names another folder, --overwrite replaces them"
+            raise ArgumentError(f"{self.folder} has {', '.join(there)} of an earlier training", hint=hint)
+        return resume, there
+
+    def _history(self, there: Sequence[str]) -> list[dict[str, str]]:
+        """The lines of the history that the run goes on with; those of epochs that are not in the checkpoint go, and
+        the files of another run."""
+        if not self.goes_on:
             for name in there:
                 (self.folder / name).unlink()
+            return []
+        path = self.folder / HISTORY
+        if HISTORY not in there:
+            return []
+        with path.open(newline="") as file:
+            reader = csv.DictReader(file)
+            lines, heading = list(reader), reader.fieldnames or ()
+        kept = [line for line in lines if _epoch(line) <= self.trainer.epochs]
+        if len(kept) < len(lines):
+            text = io.StringIO(newline="")
+            writer = csv.DictWriter(text, heading)
+            writer.writeheader()
+            writer.writerows(kept)
+            write_atomically(path, text.getvalue().encode())
+        return kept
 
     def train(self, epochs: int | None) -> int:
         """Train until the trainer has seen so many epochs, those before it was resumed among them; returns how many
@@ -153,13 +213,21 @@ class Run:
         log = CSVLogger(self.folder / HISTORY, append=self.goes_on)
         callbacks = [*(own if isinstance(own, (list, tuple)) else [own] if own is not None else []), log, self.files]
         begun = self.trainer.steps
+        tell(batch_size=fit.get("batch_size", inspect.signature(Trainer.fit).parameters["batch_size"].default))
         try:
             self.trainer.fit(**fit, epochs=left, callbacks=callbacks)
         except BaseException:
-            if self.trainer.steps != begun:  # the steps of an epoch that did not end
+            # Ranks that fail have made different steps, and do not wait for each other: their last checkpoint stays.
+            if self.trainer.steps != begun and ranks.current().size == 1:  # the steps of an epoch that did not end
                 self.trainer.save(self.folder / LAST)
             raise
         return left
+
+
+def _epoch(line: dict[str, str]) -> int:
+    """The epoch of a line of a history; 0 where there is none."""
+    text = line.get("epoch") or ""
+    return int(text) if text.isdecimal() else 0
 
 
 def checkpoint_of(path: Path) -> Path:
@@ -172,10 +240,80 @@ def checkpoint_of(path: Path) -> Path:
     raise ArgumentError(f"there is no checkpoint {path}", hint="name the folder of a run, or a checkpoint")
 
 
-def folder_of(job: Job, source: str, out: Path | None, resume: Path | None) -> Path:
+def folder_of(output: dict[str, Any], source: str, out: Path | None, resume: Path | None) -> Path:
     """Where the run leaves its files: --out, or the folder of what it resumes, or [output] folder, or runs/NAME."""
     if out is not None:
         return out
     if resume is not None:
         return resume.parent
-    return Path(job.output.get("folder") or Path("runs") / Path(source.rpartition(":")[0] or source).stem)
+    return Path(output.get("folder") or Path("runs") / Path(source.rpartition(":")[0] or source).stem)
+
+
+def steps_in(folder: Path) -> int:
+    """The steps of the last checkpoint of a run; -1 without one."""
+    try:
+        with open_checkpoint(str(folder / LAST), _LONGEST_HEADER) as file:
+            return file.record.steps
+    except CheckpointError:
+        return -1
+
+
+def place_in(folder: Path) -> str:
+    """The last checkpoint of a run, and how far it is."""
+    with open_checkpoint(str(folder / LAST), _LONGEST_HEADER) as file:
+        return f"{folder / LAST} (epoch {file.record.epochs}, step {file.record.steps})"
+
+
+# ---- ranks
+
+
+@contextlib.contextmanager
+def as_rank() -> Iterator[None]:
+    """Be one of the ranks that a launcher started, if it did: what this one raises ends the others."""
+    with sigterm_as_interrupt():
+        try:
+            tell_place()
+            if started_by_launcher():
+                ranks.start()
+            yield
+            ranks.current().barrier()  # a rank that ends early looks like one that failed
+        except ranks.RankError:
+            raise
+        except BaseException as error:
+            tell(failed=True, refused=isinstance(error, UserError))
+            ranks.current().fail(f"{type(error).__name__}: {error}")
+            raise
+
+
+def on_first_rank(function: Callable[[], T]) -> T:
+    """What a function returns that rank 0 alone calls; what it raises is raised on all ranks. Collective."""
+    mine = ranks.current()
+    if mine.size == 1:
+        return function()
+    outcome: tuple[Any, Exception | None] = None, None
+    if mine.is_first:
+        try:
+            outcome = function(), None
+        except (UserError, OSError) as error:
+            outcome = None, error
+    value, problem = mine.broadcast(outcome)
+    if problem is not None:
+        raise problem
+    return value
+
+
+@contextlib.contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Schedulers end jobs by SIGTERM: it does what Ctrl-C does, which saves the last step."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

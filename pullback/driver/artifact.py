@@ -11,6 +11,7 @@ are a ValueError, whatever they are.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -34,6 +35,7 @@ from pullback.relax.struct_info import (
 )
 from pullback.relax.transform.plan_memory import Place, Plan
 from pullback.runtime.dtype import numpy_dtype
+from pullback.tir import Collective, PrimFunc
 from pullback.tir.expr import nbytes
 
 
@@ -66,13 +68,15 @@ class Layout:
     messages: tuple[str, ...]
     places: tuple[Place, ...]
     timeline: tuple[str, ...]
+    ranks: int  # for how many it was compiled; 0: for any number
+    sent: str  # what ranks compute together, in its order: the same on all of them; "" where that is nothing
 
     @staticmethod
     def of(plan: Plan) -> Layout:
         return Layout(
             plan.host.name, _types(plan.inputs), _types(plan.outputs), tuple(plan.fresh),
             tuple(sorted(plan.donated.items())), plan.arena_bytes, tuple(plan.steps), tuple(plan.messages),
-            tuple(plan.places), tuple(plan.timeline),
+            tuple(plan.places), tuple(plan.timeline), *_together(plan),
         )  # fmt: skip
 
 
@@ -142,6 +146,17 @@ def _is_type(kind: TensorType, info: StructInfo) -> bool:
     return all(a == b for a, b in zip(kind.shape, info.shape or kind.shape, strict=True) if isinstance(b, int))
 
 
+def _together(plan: Plan) -> tuple[int, str]:
+    """For how many ranks a function is, and a digest of what they compute together, in order."""
+    bodies = [kernel.body for name in plan.steps if isinstance((kernel := plan.kernels.get(name)), PrimFunc)]
+    found = [b for b in bodies if isinstance(b, Collective)]
+    inner = [k.body for k in plan.kernels.values() if isinstance(k.body, Collective)]
+    sizes = {b.ranks for b in inner} - {0}
+    lines = [f"{b.kind} {b.reduction} {b.root} {b.shards} {b.elements} {b.received[0].dtype}" for b in found or inner]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] if lines else ""
+    return max(sizes, default=0), digest
+
+
 def _types(infos: list[TensorStructInfo]) -> tuple[TensorType, ...]:
     return tuple(TensorType(tuple(i.shape), i.dtype) for i in infos)  # type: ignore[arg-type]
 
@@ -153,8 +168,11 @@ def _layout(fields: dict[str, Any]) -> Layout:
     sequences: dict[str, Any] = {k: tuple(map(str, fields[k])) for k in ("steps", "messages", "timeline")}
     sequences |= {"fresh": _sizes(fields["fresh"]), "places": tuple(Place(*p) for p in fields["places"])}
     donated = tuple((k, i) for k, i in map(_sizes, fields["donated"]))
-    (arena_bytes,) = _sizes([fields["arena_bytes"]])
-    return Layout(str(fields["entry"]), **types, **sequences, donated=donated, arena_bytes=arena_bytes)
+    arena_bytes, ranks = _sizes([fields["arena_bytes"], fields["ranks"]])
+    return Layout(
+        str(fields["entry"]), **types, **sequences, donated=donated, arena_bytes=arena_bytes, ranks=ranks,
+        sent=str(fields["sent"]),
+    )  # fmt: skip
 
 
 def _sizes(numbers: list[Any]) -> tuple[int, ...]:

@@ -111,6 +111,10 @@ class CompiledFunction:
         flat, sizes = self.signature.flatten(_nest(self.signature, tensors))
         return finished_first(self._flat_call(flat, sizes), "_lock")
 
+    def sizes_of(self, tensors: Sequence[Tensor]) -> dict[str, int]:
+        """The symbolic sizes of a call on flat tensors, by name."""
+        return dict(self.signature.flatten(_nest(self.signature, tensors))[1])
+
     def profile(self, *args: Any, runs: int = PROFILE_RUNS) -> Report:
         """Run a few times, after one that does not count, and tell the time, FLOPs and bytes of each kernel."""
         target = self.executable.target

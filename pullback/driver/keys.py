@@ -28,6 +28,7 @@ from pullback.relax.struct_info import TensorStructInfo, symbolic_vars
 from pullback.relax.transform.checkpoints import is_copy
 from pullback.relax.transform.compose import looks_at_values, stand_ins
 from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
+from pullback.relax.transform.distributed import DISTRIBUTED
 from pullback.relax.transform.structure import once
 from pullback.target import Target
 from pullback.tir.checked import checked
@@ -35,8 +36,8 @@ from pullback.tir.stmt import FLUSH_SUBNORMALS, PrimFunc
 
 
 def part(module: IRModule, name: str) -> IRModule:
-    """What of a prepared module a function is compiled from: the functions that it reaches, by name, and the attribute
-    that counts."""
+    """What of a prepared module a function is compiled from: the functions that it reaches, by name, and the attributes
+    that count."""
     reached: dict[str, Any] = {}
     stack = [name]
     while stack:
@@ -44,7 +45,7 @@ def part(module: IRModule, name: str) -> IRModule:
         if current not in reached:
             reached[current] = module[current]
             stack.extend(called_functions(module[current]) if isinstance(module[current], Function) else ())
-    attrs = {k: v for k, v in module.attrs.items() if k == FLUSH_SUBNORMALS}
+    attrs = {k: v for k, v in module.attrs.items() if k in (FLUSH_SUBNORMALS, DISTRIBUTED)}
     return IRModule({n: reached[n] for n in sorted(reached)}, attrs)
 
 

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
+from weakref import WeakSet
 
 from pullback import codegen
 from pullback.codegen import headroom
@@ -27,10 +28,12 @@ from pullback.driver.pipeline import plan_function
 from pullback.ir.errors import ArgumentError, CompileError, InternalError
 from pullback.ir.module import IRModule
 from pullback.relax.transform.memory.host import OUT_OF_MEMORY
-from pullback.runtime import packed
+from pullback.runtime import packed, ranks
+from pullback.runtime.collectives import check_ranks
 from pullback.runtime.epoch import Epoch
 from pullback.runtime.library import runtime_table
 from pullback.runtime.memory import OwnedMemory
+from pullback.runtime.ranks import Ranks
 from pullback.runtime.report import Report
 from pullback.runtime.slab import SmallMemory
 from pullback.runtime.tensor import Tensor, tensor, zeros
@@ -177,15 +180,23 @@ class NativeFunction:
         self._library = codegen.load_object(*artifact.objects)  # keeps the code in memory
         self.address = self._library.address(self.layout.entry)
         self.entry = _SIGNATURE(self.address)
-        self.runtime = runtime_table()
+        runtime_table()  # an environment that is not allowed is found here
         self.constants = [tensor(c, copy=True) for c in artifact.constants]
         self.arenas: deque[OwnedMemory] = deque()
+        self._met: WeakSet[Ranks] = WeakSet()
         fresh = [self.layout.outputs[k] for k in self.layout.fresh]
         self._fresh = [(zeros(kind.shape, kind.dtype), kind.nbytes) for kind in fresh]  # memory that nobody asks for
 
     def call(self, flat: Sequence[Tensor]) -> BoundCall:
         """A prepared call on these inputs, whose types have been checked."""
         return BoundCall(self, flat)
+
+    def meet(self, mine: Ranks) -> None:
+        """See that there are as many ranks as it was compiled for, and, once, that all of them send the same."""
+        check_ranks(self.name, mine.size, self.layout.ranks)
+        if mine.size > 1 and mine not in self._met:
+            mine.agree(f"what {self.name} sends (a digest)", self.layout.sent)
+            self._met.add(mine)
 
     def borrow_arena(self) -> OwnedMemory:
         try:
@@ -276,11 +287,12 @@ class BoundCall:
 
         The tensors that the epoch gathers into are inputs of this call. The first result is the loss, the second its
         divisor; what overwrites no input is lost.
-        Raises ArgumentError when a check fails; then ``epoch.done`` is the number of the batch that failed it.
+        Raises ArgumentError when a check fails; then ``epoch.done`` is the number of the batch that failed it. Raises
+        RankError when another rank fails.
         """
 
         def entry(runtime: int, buffers: int, arena: int, trace: None) -> int:
-            return epoch.run(self.native.address, buffers, arena, outputs[:2], seconds)
+            return epoch.run(self.native.address, runtime, buffers, arena, outputs[:2], seconds)
 
         outputs = self.native.fresh_outputs()
         self._call(entry, outputs, None)
@@ -292,11 +304,15 @@ class BoundCall:
 
     def _call(self, entry: Callable[..., int], outputs: list[Tensor], trace: int | None) -> None:
         native = self.native
+        mine = ranks.current()
+        if native.layout.sent:
+            native.meet(mine)
         arena = native.borrow_arena()
         with self._lock:  # the list of pointers is shared by all uses of this call
             for k, output in enumerate(outputs, self._first_output):
                 self._pointers[k] = output.data_ptr
-            status = entry(native.runtime, ctypes.addressof(self._pointers), arena.address, trace)
+            status = entry(mine.table, ctypes.addressof(self._pointers), arena.address, trace)
+        mine.check()
         native.arenas.append(arena)
         if status:
             where = "" if native.name.startswith("__") else f"{native.name}: "  # __step is no name of the user's

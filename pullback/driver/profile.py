@@ -60,16 +60,16 @@ def planned_work(
     plan = plan_function(module, name, sizes, target)
     layers = Layers(module, name)
     calls = [node.name for node in walk(plan.host.body) if isinstance(node, (KernelCall, HostCall))]
-    counted = functools.cache(functools.partial(_counted, plan))
+    totals_of = functools.cache(functools.partial(counted, plan))
     work = []
     for kernel, span in zip(calls, plan.spans, strict=True):
-        totals = counted(kernel)
+        totals = totals_of(kernel)
         flops, moved = (None, None) if totals is None else totals
         work.append(Work(kernel, layers.of(span), flops, moved))
     return Layout.of(plan), tuple(work)
 
 
-def _counted(plan: Plan, name: str) -> tuple[int, int] | None:
+def counted(plan: Plan, name: str) -> tuple[int, int] | None:
     """FLOPs and bytes of a kernel, or of a host function that runs a branch or a loop."""
     if name in plan.kernels:
         counted = count(plan.kernels[name])
@@ -81,7 +81,7 @@ def _of_statement(plan: Plan, node: Stmt | None) -> tuple[int, int] | None:
     """Of two branches the dearer one counts; of a loop whose steps depend on values in memory nothing is known, nor of
     a recursive function."""
     if isinstance(node, (KernelCall, HostCall)):
-        return _counted(plan, node.name)
+        return counted(plan, node.name)
     if isinstance(node, (While, Recur)):
         return None
     if isinstance(node, Seq):

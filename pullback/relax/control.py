@@ -453,6 +453,16 @@ def loop(
     return Call(LOOP, (number, values_of(carries), values_of(xs), values_of(invariants)), attrs)
 
 
+def given_to_region(op: Any, name: str, infos: Sequence[StructInfo]) -> list[StructInfo]:
+    """The types of what a region of a closed call is called with, where the call's arguments have these types. The
+    adjoint of ``custom`` gets seeds of the results after that."""
+    operands = list(_fields(op.short, "operands", infos[-1]))
+    if op is not LOOP:
+        return operands
+    carries, xs = (_fields("loop", "carries and xs", i) for i in infos[1:3])
+    return [STEP, *carries, *(map(row, xs) if name == "body" else ()), *operands]
+
+
 def values_of(values: Any) -> Tuple:
     """A tuple of graph values; a single one is refused, as it would be taken for the tuple."""
     if isinstance(values, Expr) and isinstance(values.struct_info, TupleStructInfo):

@@ -43,6 +43,7 @@ from pullback.relax.regions import is_self, regions
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of, format_info
 from pullback.runtime import packed
 from pullback.runtime.dtype import numpy_dtype
+from pullback.runtime.ranks import RankError
 from pullback.te import interpreter as te_interpreter
 from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.checked import checked
@@ -179,6 +180,8 @@ class _Frame:
             self.check_types(call, arguments, attrs)
         try:
             result = call.op.numpy(*arguments, **attrs)
+        except RankError:  # the fault is another rank's
+            raise
         except UserError as error:
             raise ArgumentError(error.message, span=error.span or call.span, hint=error.hint) from None
         return conform(result, bind_sizes(call.struct_info, self.sizes), call)

@@ -39,7 +39,7 @@ def piece_length(elements: int, ranks: int) -> int:
 def check_ranks(kind: str, found: int, wanted: int) -> None:
     """Raise an ArgumentError unless there are as many ranks as a collective is made for; 0 stands for any number."""
     if wanted not in (0, found):
-        message = f"the collective {kind} is for {wanted} ranks, but there {'is 1' if found == 1 else f'are {found}'}"
+        message = f"{kind} is for {wanted} ranks, but there {'is 1' if found == 1 else f'are {found}'}"
         raise ArgumentError(message, hint=f"start {wanted} ranks: mpirun -n {wanted} python …")
 
 

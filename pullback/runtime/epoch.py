@@ -11,7 +11,7 @@ import numpy as np
 
 from pullback.ir.errors import ArgumentError, DTypeError, InternalError
 from pullback.runtime.dtype import NUMPY_DTYPES, dtype_name
-from pullback.runtime.library import STATUS_OK, STATUS_STEP, STATUS_VALUE, check, library
+from pullback.runtime.library import STATUS_OK, STATUS_RANKS, STATUS_STEP, STATUS_VALUE, check, library
 from pullback.runtime.tensor import Tensor, tensor
 
 _CODES = {name: code for code, name in enumerate(NUMPY_DTYPES)}  # enum pb_dtype of rt.h
@@ -65,6 +65,7 @@ class _Call(ctypes.Structure):
 
     _fields_ = (
         ("function", ctypes.c_void_p),
+        ("runtime", ctypes.c_void_p),
         ("buffers", ctypes.c_void_p),
         ("arena", ctypes.c_void_p),
         ("loss", ctypes.c_void_p),
@@ -231,19 +232,23 @@ class Epoch:
             native.loss_sum += loss * divisor
             native.divisor_sum += divisor
 
-    def run(self, function: int, buffers: int, arena: int, results: Sequence[Tensor], seconds: float) -> int:
+    def run(
+        self, function: int, runtime: int, buffers: int, arena: int, results: Sequence[Tensor], seconds: float
+    ) -> int:
         """Gather and call the native ``function`` until all batches are done, or for about ``seconds``; at least once.
 
-        ``buffers``, ``arena``: addresses for the function, which writes ``results``: the loss and, if there are two,
-        its divisor. Returns 0, or what the function returned when it failed: then the batch is not counted as done.
+        ``runtime``, ``buffers``, ``arena``: addresses for the function, which writes ``results``: the loss and, if
+        there are two, its divisor. Returns 0, or what the function returned when it failed: then the batch is not
+        counted as done. Nor is one in which the ranks failed: whose ``runtime`` it is knows that.
         """
         loss, *rest = results
         divisor, code = (rest[0].data_ptr, _CODES[rest[0].dtype]) if rest else (None, 0)
-        call = _Call(function, buffers, arena, loss.data_ptr, divisor, _CODES[loss.dtype], code)
+        call = _Call(function, runtime, buffers, arena, loss.data_ptr, divisor, _CODES[loss.dtype], code)
         status = library.pb_epoch_run(ctypes.byref(self._native), ctypes.byref(call), int(seconds * 1e9))
         if status == STATUS_STEP:
             return self._native.failure
-        self._check(status)
+        if status != STATUS_RANKS:
+            self._check(status)
         return 0
 
     def _check(self, status: int) -> None:

@@ -20,7 +20,8 @@ NATIVE_DIRECTORY = Path(__file__).parent / "native"  # the C sources too: export
 ABI = 5
 
 # enum pb_status of rt.h
-STATUS_OK, _STATUS_ARGUMENT, _, _STATUS_ENVIRONMENT, _STATUS_STATE, STATUS_STEP, STATUS_VALUE = range(7)
+STATUS_OK, _STATUS_ARGUMENT, _STATUS_MEMORY, _STATUS_ENVIRONMENT, _STATUS_STATE, STATUS_STEP, STATUS_VALUE = range(7)
+STATUS_RANKS = 10
 _HOW_TO_BUILD = (
     "Build it with a C compiler on the PATH (cc, or $CC): `pip install -e .` in a checkout of pullback,"
     " or `pip install --force-reinstall pullback`."
@@ -47,6 +48,17 @@ _SIGNATURES = {
     "pb_epoch_done": (ctypes.c_int64, [ctypes.c_void_p]),
     "pb_epoch_wait": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]),
     "pb_epoch_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]),
+    "pb_ranks_local": (ctypes.c_int, [ctypes.c_int32, ctypes.c_void_p]),
+    "pb_ranks_over_mpi": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p]),
+    "pb_ranks_table": (ctypes.c_void_p, [ctypes.c_void_p]),
+    "pb_ranks_rank": (ctypes.c_int32, [ctypes.c_void_p]),
+    "pb_ranks_size": (ctypes.c_int32, [ctypes.c_void_p]),
+    "pb_ranks_set_timeout": (None, [ctypes.c_void_p, ctypes.c_int64]),
+    "pb_ranks_wait": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]),
+    "pb_ranks_fail": (None, [ctypes.c_void_p, ctypes.c_char_p]),
+    "pb_ranks_failure": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "pb_ranks_close": (None, [ctypes.c_void_p]),
+    "pb_collective_start": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_void_p]),
 }
 
 
@@ -76,6 +88,8 @@ def check(status: int) -> None:
     message = library.pb_last_error().decode(errors="replace")
     if status == _STATUS_ARGUMENT:
         raise ArgumentError(message)
+    if status == _STATUS_MEMORY:
+        raise MemoryError(message)
     if status in (_STATUS_ENVIRONMENT, _STATUS_STATE):
         raise UserError(message)
     raise InternalError(f"unknown status {status} from the C runtime: {message}")

@@ -10,7 +10,9 @@ What all ranks call is *collective*: each waits for the others there, and all ha
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -19,6 +21,8 @@ import numpy as np
 
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.runtime import collectives
+from pullback.runtime.engine import Engine
+from pullback.runtime.library import runtime_table
 
 T = TypeVar("T")
 
@@ -47,9 +51,17 @@ class Ranks(ABC):
         """End what the other ranks do: they get a RankError that names this rank, or their processes end."""
 
     @property
+    @abstractmethod
     def table(self) -> int:
         """The address of the ``pb_runtime`` by which compiled code reaches these ranks."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise a RankError if the ranks have failed: then what compiled code received is undefined."""
+
+    def waited(self) -> float:
+        """For how many seconds this rank has waited for others, in all."""
+        return 0.0
 
     def broadcast(self, value: T, root: int = 0) -> T:
         """The value of one rank. Collective."""
@@ -93,11 +105,12 @@ class Alone(Ranks):
     def fail(self, message: str) -> None:
         pass
 
-    @property
-    def table(self) -> int:
-        from pullback.runtime.library import runtime_table
-
+    @functools.cached_property
+    def table(self) -> int:  # type: ignore[override]
         return runtime_table()
+
+    def check(self) -> None:
+        pass
 
 
 class _Meeting:
@@ -106,13 +119,35 @@ class _Meeting:
     def __init__(self, size: int) -> None:
         self.size, self.values = size, [None] * size
         self.barrier = threading.Barrier(size)
-        self.failure: tuple[int, str] | None = None
+        self.failure: str | None = None
         self.lock = threading.Lock()
+        self._engines: list[Engine] = []
+
+    @property
+    def engines(self) -> list[Engine]:
+        """Those of all ranks, for compiled code; made when it is first asked for."""
+        with self.lock:
+            if not self._engines:
+                self._engines = Engine.local(self.size)
+                if self.failure is not None:
+                    self._engines[0].fail(self.failure)
+            return self._engines
 
     def fail(self, rank: int, message: str) -> None:
         with self.lock:
-            self.failure = self.failure or (rank, message)
+            self.failure = self.failure or f"rank {rank} failed: {message}"
+            for engine in self._engines[rank : rank + 1]:
+                engine.fail(message)
         self.barrier.abort()
+
+    def check(self, rank: int) -> None:
+        found = self.failure or (self._engines[rank].failure if self._engines else None)
+        if found is not None:
+            raise RankError(found)
+
+    def close(self) -> None:
+        for engine in self._engines:
+            engine.close()
 
 
 class Local(Ranks):
@@ -120,6 +155,10 @@ class Local(Ranks):
 
     def __init__(self, rank: int, meeting: _Meeting) -> None:
         self.rank, self.size, self._meeting = rank, meeting.size, meeting
+        self._waited = 0.0
+
+    def waited(self) -> float:
+        return self._waited
 
     def exchange(self, value: T) -> list[T]:
         self._meeting.values[self.rank] = value  # type: ignore[call-overload]
@@ -129,14 +168,23 @@ class Local(Ranks):
         return result
 
     def _wait(self) -> None:
+        began = time.perf_counter()
         try:
             self._meeting.barrier.wait()
         except threading.BrokenBarrierError:
-            rank, message = self._meeting.failure or (-1, "it ended")
-            raise RankError(f"rank {rank} failed: {message}") from None
+            raise RankError(self._meeting.failure or "another rank ended") from None
+        finally:
+            self._waited += time.perf_counter() - began
 
     def fail(self, message: str) -> None:
         self._meeting.fail(self.rank, message)
+
+    @functools.cached_property
+    def table(self) -> int:  # type: ignore[override]
+        return self._meeting.engines[self.rank].table
+
+    def check(self) -> None:
+        self._meeting.check(self.rank)
 
 
 _alone = Alone()
@@ -188,6 +236,7 @@ def run_local(size: int, function: Callable[[int], T]) -> list[T]:
         thread.start()
     for thread in threads:
         thread.join()
+    meeting.close()
     found = [e for e in errors if e is not None]
     if found:
         raise next((e for e in found if not isinstance(e, RankError)), found[0])

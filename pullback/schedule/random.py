@@ -6,7 +6,7 @@
                 out[64 * g + 16 * w + l] = f(word w of block 16 * g + l, x[64 * g + 16 * w + l], …)
 
 ``te/random.py`` says which element takes which word. The words of a block are one expression but for w, so that
-generated code computes what they share once. A rank's shard of an array begins with another block. Where another axis
+generated code computes what they share once. The runs of a rank's shard begin with other blocks. Where another axis
 is innermost in memory, that one is vectorized. Other schedules take no random bits, and this one none along rows that
 are no whole groups: such a kernel reads them, or a mask made of them, from memory. That takes less time than to draw
 again.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pullback.schedule.affine import affine
@@ -25,7 +25,7 @@ from pullback.schedule.cost import element_cost, is_costly, worth_threads
 from pullback.schedule.group import Group, same_axes
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point
 from pullback.te.graph import Lower, Reader
-from pullback.te.random import LANES, draws, first_block, group_size, number
+from pullback.te.random import LANES, Runs, draws, group_size, number, runs
 from pullback.te.tensor import Tensor
 from pullback.tir import Buffer, BufferLoad, Call, For, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, cast, seq
 from pullback.tir.philox import INTRINSIC
@@ -90,14 +90,15 @@ class Random:
         keys: dict[Buffer, _Keys] = {}
         lets: list[tuple[Var, PrimExpr]] = []
         for buffer, stage in self.drawn.items():  # what is the same for all elements stands outside of the loops
-            given, start = first_block(stage), None
-            values = [lower.expr(a) for a in stage.body.args[2 if given is None else 3 :]]  # type: ignore[union-attr]
+            own, first = runs(stage), None
+            values = [lower.expr(a) for a in stage.body.args[2 if own is None else 3 :]]  # type: ignore[union-attr]
             words = tuple(Var(f"key{k}", "uint32") for k in range(len(values)))
             lets.extend(zip(words, values, strict=True))
-            if given is not None:
-                start = Var("first", "uint64")
-                lets.append((start, lower.expr(given)))
-            keys[buffer] = _Keys(words, start)
+            if own is not None:
+                first = Var("first", "uint64")
+                lets.append((first, lower.expr(own.first)))
+                own = replace(own, first=first)
+            keys[buffer] = _Keys(words, own)
         zero = as_expr(0)
         body = seq(*self.nests(keys)) if self.axes else _Draw(keys, zero, zero, zero).stmt(self.body)
         for var, value in reversed(lets):
@@ -137,11 +138,11 @@ class Random:
 
 @dataclass(frozen=True)
 class _Keys:
-    """What the numbers of a stage have in common: the last words of the counter, and the key. ``first``: with which
-    block a shard begins; then the counter's second word is not among them."""
+    """What the numbers of a stage have in common: the last words of the counter, and the key. With the ``runs`` of a
+    shard, the counter's second word is not among them."""
 
     words: tuple[Var, ...]
-    first: Var | None
+    runs: Runs | None
 
 
 class _Draw(Mutator):
@@ -155,14 +156,16 @@ class _Draw(Mutator):
     def _expr(self, node: PrimExpr) -> PrimExpr:
         if isinstance(node, BufferLoad) and node.buffer in self.keys:
             keys = self.keys[node.buffer]
-            return Call(INTRINSIC, (self.word, *self.counter(keys.first), *keys.words), node.dtype)
+            return Call(INTRINSIC, (self.word, *self.counter(keys.runs), *keys.words), node.dtype)
         return super()._expr(node)
 
-    def counter(self, first: Var | None) -> tuple[PrimExpr, ...]:
+    def counter(self, runs: Runs | None) -> tuple[PrimExpr, ...]:
         """The lower words of the block's number: as the group's is a multiple of the lanes, no lane has a carry."""
-        if first is None:
+        if runs is None:
             return (self.block,)
-        block = cast("uint64", self.group * LANES) + first
+        block = cast("uint64", self.group * LANES) + runs.first
+        if runs.skip:
+            block = block + cast("uint64", self.group // runs.groups) * runs.skip
         return cast("uint32", block) + cast("uint32", self.lane), cast("uint32", block >> 32)
 
 

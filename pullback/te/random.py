@@ -6,7 +6,7 @@ take the same word of as many blocks, the next ones the next word. So a loop ove
 whatever the width of its vectors.
 
 Ranks that draw an array together have a *shard* of it each, whose elements have the numbers that they have in the whole
-array. Of a shard that is a run of whole groups, all that this changes is with which block it begins.
+array. Of a shard that is made of runs of whole groups, all that this changes is with which block a run begins.
 """
 
 from __future__ import annotations
@@ -40,41 +40,51 @@ class Shard:
     axis: int
 
     def groups(self, shape: Sequence[int | PrimExpr], dtype: str) -> int | None:
-        """How many groups each rank has, where they are whole and one after another, and their number is known."""
-        if not all(isinstance(s, int) for s in shape):
+        """Of how many groups a run is, where they are whole; None: they are not, or it is not known."""
+        if not all(isinstance(s, int) for s in shape) or 0 in shape:
             return None
-        count, group = math.prod(shape), group_size(dtype)  # type: ignore[arg-type]
-        is_run = math.prod(shape[: self.axis]) == 1  # type: ignore[arg-type]
-        return count // group if is_run and count > 0 and count % group == 0 else None
+        groups, rest = divmod(math.prod(shape[self.axis :]), group_size(dtype))
+        return None if rest else groups
 
 
 def bits(state: Tensor, shape: Sequence[int | PrimExpr], dtype: str = "uint32", shard: Shard | None = None) -> Tensor:
     """Random integers, all values of uint32 or uint64 equally likely; ``shape`` is that of the shard, if it is one."""
     seed, place = state[0], state[1]
     groups = shard.groups(shape, dtype) if shard is not None else None
-    apart = shard if groups is None else None  # its numbers are no run of whole groups
     total = math.prod(s if isinstance(s, int) else 2**32 + 1 for s in shape) * (shard.ranks if shard is not None else 1)
 
     def element(*indices: PrimExpr) -> PrimExpr:
         number: PrimExpr = as_expr(0)
         for k, (index, size) in enumerate(zip(indices, shape, strict=True)):
-            if apart is not None and k == apart.axis:
-                number = number * (as_expr(size) * apart.ranks) + (apart.rank * as_expr(size) + index)
+            if shard is not None and groups is None and k == shard.axis:
+                number = number * (as_expr(size) * shard.ranks) + (shard.rank * as_expr(size) + index)
             else:
                 number = number * as_expr(size) + index
         word = number // LANES % philox.WORDS[dtype]
         block = number // group_size(dtype) * LANES + number % LANES
-        if groups is not None:
-            first = cast("uint64", shard.rank) * (groups * LANES)  # type: ignore[union-attr]
-            low = Binary("add", _low(block), _low(first))
+        low: PrimExpr = _low(block)
+        if shard is not None and groups is not None:
+            first = _first_block(shard, groups, indices, shape)
+            low = Binary("add", low, _low(first))
             high = _high(cast("uint64", block) + first)
         else:
-            low = _low(block)
             high = const(0, "uint32") if total <= 2**32 else cast("uint32", Binary("shr", block, as_expr(32)))
         low_and_high = (f(v) for v in (place, seed) for f in (_low, _high))
         return call(philox.INTRINSIC, cast("uint32", word), low, high, *low_and_high, dtype=dtype)
 
     return compute(shape, element, "bits")
+
+
+def _first_block(shard: Shard, groups: int, indices: Sequence[PrimExpr], shape: Sequence[int | PrimExpr]) -> PrimExpr:
+    """What is to be added to the numbers of blocks, for the elements at these indices."""
+    first = Binary("mul", cast("uint64", shard.rank), const(groups * LANES, "uint64"))
+    run: PrimExpr = as_expr(0)
+    for index, size in zip(indices[: shard.axis], shape, strict=False):
+        run = run * as_expr(size) + index
+    if isinstance(run, IntImm):
+        return first
+    skip = const((shard.ranks - 1) * groups * LANES, "uint64")
+    return Binary("add", first, Binary("mul", cast("uint64", run), skip))
 
 
 def _low(value: PrimExpr) -> PrimExpr:
@@ -91,17 +101,33 @@ def draws(tensor: Tensor) -> bool:
 
 
 def number(tensor: Tensor) -> PrimExpr:
-    """The row-major number of an element of :func:`bits`, in the axes of its stage; in a shard of whole groups, the
-    number that it has in the shard."""
-    low = tensor.body.args[1]  # type: ignore[union-attr]
+    """The row-major number of an element of :func:`bits`, in the axes of its stage; in a shard of runs of whole groups,
+    the number that it has in the shard."""
+    low: Any = tensor.body.args[1]  # type: ignore[union-attr]
     block = (low.a if isinstance(low, Binary) else low).value
     return block if isinstance(block, IntImm) else block.b.a
 
 
-def first_block(tensor: Tensor) -> PrimExpr | None:
-    """With which block a shard of whole groups begins, a uint64; None: with the first."""
-    low = tensor.body.args[1]  # type: ignore[union-attr]
-    return low.b.value if isinstance(low, Binary) else None
+@dataclass(frozen=True)
+class Runs:
+    """How the blocks of a shard of whole groups are numbered: ``first``, a uint64, and after each run of so many
+    ``groups`` another ``skip`` blocks, is to be added to the numbers that they have in the shard."""
+
+    first: PrimExpr
+    groups: int
+    skip: int
+
+
+def runs(tensor: Tensor) -> Runs | None:
+    """The runs of a shard of whole groups; None: it is the whole array, or elements count one by one."""
+    low: Any = tensor.body.args[1]  # type: ignore[union-attr]
+    if not isinstance(low, Binary):
+        return None
+    first: Any = low.b.value  # type: ignore[attr-defined]
+    skip = 0
+    if first.kind == "add":
+        first, skip = first.a, first.b.b.value
+    return Runs(first, first.b.value // LANES, skip)
 
 
 def bits_array(

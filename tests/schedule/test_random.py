@@ -109,7 +109,10 @@ def dropped(
         ((5, 3), 0, 2, False),
         ((1,), 0, 7, False),
         ((0, 64), 0, 2, True),
-        ((3, 4, 64), 1, 2, False),  # as many runs as the first axis has places
+        ((3, 4, 64), 1, 2, True),  # as many runs as the first axis has places
+        ((2, 3, 128), 2, 3, True),
+        ((3, 2, 4, 16), 2, 2, True),
+        ((3, 2, 5), 1, 2, False),
     ],
 )
 def test_ranks_draw_what_one_draws(shape, axis, ranks, own, dtype):

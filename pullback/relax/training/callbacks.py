@@ -534,6 +534,11 @@ class Callbacks:
             callback.check(names, modes)
 
     @property
+    def names(self) -> list[str]:
+        """The kinds of those that all ranks call."""
+        return [type(callback).__name__ for callback in self._everywhere if callback.on_every_rank]
+
+    @property
     def watch_batches(self) -> bool:
         """Whether any wants to be called within epochs."""
         return bool(self._at_batches)

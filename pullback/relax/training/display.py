@@ -15,6 +15,7 @@ from typing import Any
 from pullback.ir.errors import UserError
 from pullback.relax.training.history import EpochRecord, History
 from pullback.relax.training.notebook import Area, cell, in_notebook
+from pullback.relax.training.rank_times import RankTimes
 
 BAR_INTERVAL = 0.1  # seconds between two drawings
 NOTEBOOK_INTERVAL = 0.3
@@ -40,6 +41,9 @@ class Display:
     def epoch(self, record: EpochRecord) -> None:
         """An epoch has ended."""
 
+    def ranks(self, times: RankTimes) -> None:
+        """How long steps have taken on each rank so far."""
+
     def ended(self, note: str) -> None:
         """Training has ended early; the note says why."""
 
@@ -56,6 +60,9 @@ class Lines(Display):
 
     def epoch(self, record: EpochRecord) -> None:
         self._print(record.line)
+
+    def ranks(self, times: RankTimes) -> None:
+        self._print(times.line)
 
     def ended(self, note: str) -> None:
         self._print(note)

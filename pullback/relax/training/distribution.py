@@ -88,7 +88,9 @@ class Distribution:
 
     def over(self, ranks: int) -> Distributed:
         """This, over so many ranks: what a trainer module says of it."""
-        return Distributed(ranks, self.stage, self.micro_batches, self.sync_batch_norm, self.bucket_bytes)
+        return Distributed(
+            ranks, self.stage, self.micro_batches, self.sync_batch_norm, self.bucket_bytes, self.deterministic
+        )
 
     @staticmethod
     def of(value: Any) -> Distribution | None:
@@ -121,7 +123,7 @@ class DataParallel(Pass):
         _check_trainer_module(module, "DataParallel")
         draws = any(kind == RANDOM for kind, _ in Convention.of(module)[LOSS].takes)  # by the number of the row
         made = Distributed(
-            self.mesh.size, 0, self.micro_batches, self.sync_batch_norm, self.bucket_bytes, self.deterministic or draws
+            self.mesh.size, 0, self.micro_batches, self.sync_batch_norm, self.bucket_bytes, self.deterministic, draws
         )
         return with_distribution(module, made)
 

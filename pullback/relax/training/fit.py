@@ -30,9 +30,11 @@ from pullback.relax.training.metrics import Metrics, Running
 from pullback.relax.training.placement import Placement
 from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.progress import Progress, check_verbose
+from pullback.relax.training.rank_times import RankTimes, StepClock
 from pullback.relax.training.sources import gives_arrays
 from pullback.relax.training.step import BoundFunction, Values
 from pullback.relax.training.together import Pace, agree
+from pullback.relax.transform.distributed import Distributed
 from pullback.runtime.epoch import Epoch
 
 SLICE_SECONDS = 0.05  # how long steps may run before Python looks after signals, other threads and the progress bar
@@ -78,6 +80,7 @@ class _Run:
     progress: Progress
     history: History
     pace: Pace
+    times_ranks: bool  # whether how long steps take on each rank is shown
     called: int = -1  # the number of steps when callbacks were called within an epoch
     next_call: float = 0.0
 
@@ -91,6 +94,7 @@ class Fitting(Feeding):
     _values: Values
     _placement: Placement
     _seen: Callable[[bool], Values]
+    _clock: StepClock
     _generator: np.random.Generator
     _epochs: int
     _turn: threading.RLock
@@ -195,7 +199,7 @@ class Fitting(Feeding):
         size = self._batch_size(batch_size, data)
         _check_drop_last(drop_last, data.rows, size)
         ranks = self._placement.ranks
-        _check_divides(size, data.rows, ranks.size)
+        _check_divides(size, data.rows, self._interface.distributed)
         self._values.check_complete(self._interface)
         self._check_frozen()
         history = History()
@@ -204,11 +208,13 @@ class Fitting(Feeding):
         called.check(self._names(measured, bool(train_metrics), validation_data is not None), measured.modes)
         if ranks.size > 1:
             options = f"epochs={epochs}, shuffle={bool(shuffle)}, drop_last={bool(drop_last)}, seed={seed}"
+            options += f", callbacks: {', '.join(called.names) or 'none'}"
             agree(ranks, self._state_of_training(data, validation_data, size) | {"the options of fit": options})
         with Progress(verbose if ranks.is_first else 0, history) as progress:
             run = _Run(
                 data, validation_data, size, bool(shuffle), drop_last, bool(detect_nan), measured, bool(train_metrics),
                 called, progress, history, Pace(ranks, called.decide_within, SLICE_SECONDS),
+                ranks.size > 1 and ranks.broadcast(verbose == 2),
             )  # fmt: skip
             with progress.compiling():
                 self._prepare(run)
@@ -268,6 +274,17 @@ class Fitting(Feeding):
             history.epochs.append(record)
         run.callbacks.epoch_end(record)
         run.progress.epoch(record)
+        if run.times_ranks:
+            run.progress.ranks(self.rank_times())
+
+    def rank_times(self) -> RankTimes:
+        """How long the steps of ``fit`` have taken on each rank so far, without waiting for the others, and which rank
+        is the slowest. All ranks call it. ``fit(…, verbose=2)`` shows it after each epoch.
+
+        >>> trainer.rank_times().slowest
+        """
+        several = self._placement.ranks.exchange((self._clock.seconds, self._clock.steps))
+        return RankTimes(tuple(seconds / max(1, steps) for seconds, steps in several), several[0][1])
 
     def _check_frozen(self) -> None:
         """Warn of parameters of the module that were frozen, or are no longer, since the step was compiled."""
@@ -432,6 +449,8 @@ class Fitting(Feeding):
             if not self._fits(program):
                 return
             self._values = self._values.unpinned()
+            ranks, done = self._placement.ranks, epoch.done
+            begun = time.perf_counter() - ranks.waited()
             try:
                 if measured is None:
                     program.step.bind(batch.inputs, batch.targets, self._values).repeat(epoch, seconds)
@@ -440,8 +459,9 @@ class Fitting(Feeding):
             except ArgumentError as error:
                 step = int(self._values.optimizer_states[0].item()) + 1  # a failed step changes nothing
                 told = _of_a_label(batch, self._interface) or error
-                self._placement.ranks.fail(f"step {step}: {told.message}")  # the others wait for this one's gradients
+                ranks.fail(f"step {step}: {told.message}")  # the others wait for this one's gradients
                 raise ArgumentError(f"step {step}: {told.message}", span=told.span, hint=told.hint) from None
+            self._clock.add(time.perf_counter() - ranks.waited() - begun, epoch.done - done)
 
     def _measured_step(self, program: Program, batch: Batch, epoch: Epoch, measured: Running) -> None:
         epoch.gather()
@@ -532,15 +552,17 @@ def _of_the_last_batch(error: UserError, left: int, rows: int, size: int) -> Use
     return type(error)(f"{batch}: {error.message}", span=error.span, hint="; ".join(hints))
 
 
-def _check_divides(size: int, rows: int | None, ranks: int) -> None:
+def _check_divides(size: int, rows: int | None, distributed: Distributed | None) -> None:
     """Ranks take equally many rows of a batch, unless all rows are one, or batches come as they are."""
-    if size % ranks == 0 or (rows is not None and rows <= size):
+    shards = 1 if distributed is None else distributed.shards
+    if distributed is None or size % shards == 0 or (rows is not None and rows <= size):
         return
-    least = size - size % ranks
-    fits = f"{least} or {least + ranks}" if least else str(ranks)
+    least = size - size % shards
+    micro = f" of {distributed.micro_batches} micro-batches each" if distributed.micro_batches > 1 else ""
     raise ArgumentError(
-        f"a batch of {size} rows cannot be divided among {ranks} ranks: batch_size is that of all ranks together",
-        hint=f"batch_size={fits} can",
+        f"a batch of {size} rows cannot be divided among {distributed.ranks} ranks{micro}: batch_size is that of all"
+        " ranks together",
+        hint=f"batch_size={f'{least} or {least + shards}' if least else shards} can",
     )
 
 

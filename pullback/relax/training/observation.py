@@ -16,7 +16,10 @@ from pullback.relax.expr import Function, TupleGetItem, Var
 from pullback.relax.mutator import emit_body
 from pullback.relax.struct_info import TupleStructInfo
 from pullback.relax.transform import AddRandomState, RaiseOps
+from pullback.relax.transform.distribute_step import SHARDED
+from pullback.relax.transform.distributed import Distributed
 from pullback.relax.transform.inline_functions import inline_calls
+from pullback.relax.transform.shard_loss import sharded
 
 
 def observed(module: IRModule) -> IRModule:
@@ -31,7 +34,11 @@ def observed(module: IRModule) -> IRModule:
     takes = (*convention[BACKBONE].takes, *([(RANDOM, 0)] if draws else []))
     made = {name: roles for name, roles in convention.functions.items() if name in module}
     roles = Convention({**made, OUTPUTS: Roles(takes, ((OUTPUT, 0),))})
-    return result.with_attrs({ATTRIBUTE: roles.attribute})
+    result = result.with_attrs({ATTRIBUTE: roles.attribute})
+    distributed = Distributed.of(module)
+    if distributed is not None and SHARDED in module:
+        result[OUTPUTS] = sharded(result[OUTPUTS], OUTPUTS, result, distributed)
+    return result
 
 
 def _first_output(backbone: Function) -> Function:

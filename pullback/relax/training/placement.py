@@ -76,7 +76,7 @@ class Placement:
     def share(self) -> Share:
         """What this rank takes of batches."""
         ranks = self.ranks
-        return ALONE if ranks.size == 1 else Share(ranks.rank, ranks.size)
+        return ALONE if ranks.size == 1 else Share(ranks.rank, ranks.size, self.interface.distributed)
 
     def kind(self, slot: Slot) -> str:
         """Whether a rank holds the WHOLE tensor or a PIECE."""

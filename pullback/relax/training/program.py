@@ -95,7 +95,7 @@ class Programs:
         module, shards = self._of_part(rows, whole)
         batch = self.interface.batch
         is_own = module is self._module
-        if rows is None or (is_own and (not isinstance(batch, int) or (rows == batch and shards == 1))):
+        if rows is None or (is_own and shards == 1 and (not isinstance(batch, int) or rows == batch)):
             return self.main
         key = rows if is_own and shards == 1 else (rows, whole)
         if key not in self._others:
@@ -104,7 +104,7 @@ class Programs:
 
     def _derived(self, module: IRModule, rows: int, shards: int) -> Program:
         """The program for so many rows, of which the functions of the step's module take one of ``shards``."""
-        if not isinstance(self.interface.batch, int):  # the same functions, otherwise joined
+        if not isinstance(self.interface.batch, int) and shards == 1:  # the same functions, otherwise joined
             return Program(self.interface, lambda: module, lambda: evaluation(self._module), self._load)
         return Program(
             self.interface.with_rows(rows),
@@ -118,15 +118,12 @@ class Programs:
         distributed = self.interface.distributed
         if distributed is None or rows is None or whole is None:
             return self._module, 1
-        is_even = rows * distributed.ranks == whole
-        batch = "even" if is_even else "same" if rows == whole else "uneven"
-        shards = distributed.micro_batches if is_even and rows % distributed.micro_batches == 0 else 1
-        wanted = replace(distributed, micro_batches=shards, batch=batch)
+        wanted = distributed.of_batch(whole)
         if wanted == distributed:
-            return self._module, shards
+            return self._module, wanted.micro_batches
         if wanted not in self._modules:
             self._modules[wanted] = with_distribution(self._module, wanted)
-        return self._modules[wanted], shards
+        return self._modules[wanted], wanted.micro_batches
 
     def _rebatched(self, module: IRModule, rows: int, trains: bool) -> IRModule:
         if rows == self.interface.batch and trains:

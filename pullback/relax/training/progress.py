@@ -13,6 +13,7 @@ from pullback.driver.watch import Kernels, watched
 from pullback.ir.errors import ArgumentError
 from pullback.relax.training.display import Display, display_for
 from pullback.relax.training.history import EpochRecord, History
+from pullback.relax.training.rank_times import RankTimes
 
 
 class Progress:
@@ -60,6 +61,10 @@ class Progress:
     def epoch(self, record: EpochRecord) -> None:
         """An epoch has ended."""
         self._tell(lambda display: display.epoch(record))
+
+    def ranks(self, times: RankTimes) -> None:
+        """How long steps have taken on each rank so far."""
+        self._tell(lambda display: display.ranks(times))
 
     def ended(self, note: str) -> None:
         """Training has ended before its last epoch; the note says why."""

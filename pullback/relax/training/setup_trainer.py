@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pullback.driver.collector import rare_collections
@@ -155,7 +155,8 @@ class SetupTrainer(Pass):
         optimizer.freeze(not_trained(module, [p.name for p in params], self.trainable))
         optimizer.init(params)
         if self.distributed is not None:  # the adjoint is that of a rank's part of the batch
-            module = module.with_attr(DISTRIBUTED, self.distributed.attribute)
+            draws = len(module[LOSS].params) > without_random
+            module = module.with_attr(DISTRIBUTED, replace(self.distributed, draws=draws).attribute)
         has_scale = LOSS_SCALE in optimizer.state_kinds.values()
         trained = [i for i, param in enumerate(params) if not optimizer.is_frozen(param.name)]
         places = model.taken(PARAMETER)

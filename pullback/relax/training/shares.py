@@ -1,8 +1,9 @@
 """Which rows of a batch are a rank's: each batch of a training is computed by all ranks, a run of its rows by each.
 
 Of a batch of B rows, rank r of n takes the rows r·B/n to (r + 1)·B/n. Where n does not divide B, as in the last batch
-of an epoch, the first B mod n ranks take one row more. A batch of fewer rows than ranks is computed by every rank as a
-whole, and counts once.
+of an epoch, the first B mod n ranks take one row more; or every rank computes the batch as a whole, which counts once:
+where there are fewer rows than ranks, and where results may not depend on the number of ranks (``strict`` of
+``Distributed``, which says what is done with which batch).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
+from pullback.relax.transform.distributed import Distributed
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,11 @@ class Share:
 
     rank: int = 0
     size: int = 1
+    distributed: Distributed | None = None
 
     def of(self, whole: int) -> Part:
         """Its part of a batch of so many rows."""
-        if whole < self.size or self.size == 1:
+        if self.distributed is None or self.distributed.of_batch(whole).batch == "same":
             return Part(0, whole, whole, self.rank == 0)
         each, more = divmod(whole, self.size)
         return Part(self.rank * each + min(self.rank, more), each + (self.rank < more), whole)

@@ -42,6 +42,7 @@ from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.placement import Placement
 from pullback.relax.training.program import Program, Programs
+from pullback.relax.training.rank_times import StepClock
 from pullback.relax.training.setup_trainer import SetupTrainer, check_model, with_backbone
 from pullback.relax.training.shares import ALONE, Part
 from pullback.relax.training.state_dict import LoadedKeys, fitting, matching_keys
@@ -85,7 +86,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         self._generator = np.random.Generator(np.random.PCG64())
         self._seed = int(self._generator.integers(2**63))
         self._epochs = 0
-        self._history = History()
+        self._history, self._clock = History(), StepClock()
         self._turn = threading.RLock()  # held while a compiled function reads or overwrites the values
         renewed(self, "_turn", "_generator")
         self._zero_init = zero_init_param_state

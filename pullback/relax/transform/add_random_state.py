@@ -107,14 +107,15 @@ class _Sites:
 
 def _add_state(function: Function, sites: _Sites | None = None, recursions: Collection[str] = ()) -> Function:
     """The function with a state as its last parameter, from whose sites it draws."""
-    state = Var(_free_name("random_state", function), STATE)
+    state = Var(free_name("random_state", function), STATE)
     declared = declared_of(function)
     result = with_declared(_AddState(state, sites or _Sites(), recursions).function(function), None)
     result = Function((*result.params, state), result.body, None, result.attrs, span=result.span)
     return result if declared is None else with_declared(result, (*declared, Declared()))
 
 
-def _free_name(name: str, function: Function) -> str:
+def free_name(name: str, function: Function) -> str:
+    """The name, or that with a number, which no parameter of the function has."""
     taken = {p.name for p in function.params}
     return next(n for n in (name, *(f"{name}_{k}" for k in range(1, len(taken) + 1))) if n not in taken)
 
@@ -180,7 +181,7 @@ def _in_step(region: Function, sites: _Sites, recursions: Collection[str]) -> Fu
     """A function of a loop, with the loop's seed as its last parameter."""
     inner = _add_state(region, sites, recursions)
     *params, state = inner.params
-    seed = Var(_free_name("seed", inner), TensorStructInfo((1,), "uint64"))
+    seed = Var(free_name("seed", inner), TensorStructInfo((1,), "uint64"))
     builder = BlockBuilder()
     builder.begin([*(p.name for p in params), seed.name])
     with builder.dataflow():

@@ -71,6 +71,11 @@ def decompose_what_has_no_gradient(function: Function) -> Function:
     return _decomposed(function, True, lambda call: call.op.gradient is None)  # type: ignore[union-attr]
 
 
+def decompose_where(function: Function, wanted: Callable[[Call], bool]) -> Function:
+    """Write the composite ops of the wanted calls in others, in the form for training."""
+    return _decomposed(function, True, wanted)
+
+
 def _decomposed(function: Function, training: bool, wanted: Callable[[Call], bool] = lambda call: True) -> Function:
     """Decompose what is wanted, also in what comes of that."""
 

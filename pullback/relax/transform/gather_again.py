@@ -47,7 +47,7 @@ class GatherAgain(FunctionPass):
 def _needed_for(result: Any, function: Function) -> set[Var]:
     """The variables on which a result depends."""
     needed = set(used_vars(result))
-    for binding in reversed(function.bindings):
+    for binding in reversed(list(function.bindings)):
         if binding.var in needed:
             needed.update(used_vars(binding.value))
     return needed

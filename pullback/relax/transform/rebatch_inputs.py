@@ -16,9 +16,12 @@ from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Function, Var
-from pullback.relax.mutator import inline_body
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, format_info
+from pullback.relax.control import CUSTOM, LOOP, given_to_region, with_floats
+from pullback.relax.expr import Call, Function, Var
+from pullback.relax.mutator import Emitter
+from pullback.relax.recursion import RECURSE
+from pullback.relax.regions import regions
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, fields_of, format_info
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,26 @@ class RebatchInputs(Pass):
 
 
 def retyped(function: Function, infos: Sequence[StructInfo]) -> Function:
-    """The function over parameters of these types."""
+    """The function over parameters of these types; so are the regions of its branches and loops."""
     params = [Var(p.name, info, span=p.span) for p, info in zip(function.params, infos, strict=True)]
     builder = BlockBuilder()
     builder.begin([p.name for p in params])
-    body = inline_body(function, dict(zip(function.params, params, strict=True)), builder)
+    body = _Retyper(builder, dict(zip(function.params, params, strict=True))).branch(function.body)
     return Function(tuple(params), body, None, function.attrs, span=function.span)
+
+
+class _Retyper(Emitter):
+    def _call(self, call: Call) -> Call:
+        found = dict(regions(call))
+        if not found or call.op is RECURSE:  # what a recursive function gives is said where it calls itself
+            return super()._call(call)
+        args = tuple(self.expr(a) for a in call.args)
+        infos, attrs = [a.struct_info for a in args], dict(call.attrs)
+        for name, region in found.items():
+            given = given_to_region(call.op, name, infos)
+            if call.op is CUSTOM and name == "adjoint":
+                given += with_floats(fields_of(attrs["function"].ret_struct_info))
+            attrs[name] = retyped(region, given)
+        if call.op is LOOP and args[2].fields:
+            attrs["length"] = args[2].fields[0].shape[0]
+        return Call(call.op, args, attrs, span=call.span)

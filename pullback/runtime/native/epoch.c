@@ -139,7 +139,9 @@ pb_status pb_epoch_run(pb_epoch *epoch, const pb_call *call, int64_t nanoseconds
         pb_status status = pb_epoch_gather(epoch);
         if (status != PB_OK)
             return status;
-        epoch->failure = call->function(pb_runtime_get(), call->buffers, call->arena, NULL);
+        epoch->failure = call->function(call->runtime, call->buffers, call->arena, NULL);
+        if (call->runtime->ranks != NULL && pb_ranks_failure(call->runtime->ranks) != NULL)
+            return pb_fail(PB_ERROR_RANKS, "%s", pb_ranks_failure(call->runtime->ranks));
         if (epoch->failure != 0)
             return pb_fail(PB_ERROR_STEP, "the step on batch %lld failed", (long long)epoch->done);
         count_loss(epoch, pb_float_value(call->loss, call->loss_dtype),

@@ -47,10 +47,6 @@ PB_API int64_t pb_first_misfit(const pb_column *column, int64_t row);
 #define PB_HEAP_FUNCTIONS pb_heap_grow, pb_heap_shrink
 #endif
 
-/* ranks.c: the functions `start` and `wait` of a table. */
-int64_t pb_collective_start(const pb_runtime *runtime, const pb_collective *collective);
-void pb_collective_wait(const pb_runtime *runtime, int64_t ticket);
-
 /* The CPUs that this process may keep busy, 1 to PB_MAX_THREADS. */
 int pb_usable_cpus(void);
 

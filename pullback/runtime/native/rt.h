@@ -36,7 +36,8 @@ typedef enum pb_status {
     PB_ERROR_VALUE = 6,       /* a value that a dtype does not hold */
     PB_ERROR_BUSY = 7,        /* another thread is in a call of the same instance */
     PB_ERROR_FILE = 8,        /* a file cannot be read or written */
-    PB_ERROR_CHECKPOINT = 9   /* what is read is no checkpoint, is damaged, or another trainer's */
+    PB_ERROR_CHECKPOINT = 9,  /* what is read is no checkpoint, is damaged, or another trainer's */
+    PB_ERROR_RANKS = 10       /* another rank failed: pb_ranks_failure */
 } pb_status;
 
 /* Why the last failing call of this thread failed; "" if none has. Valid until this thread's next failure. */
@@ -137,6 +138,53 @@ typedef struct pb_collective {
     const void *const *given;
     void *const *received;
 } pb_collective;
+
+/* The functions `start` and `wait` of every table. */
+int64_t pb_collective_start(const pb_runtime *runtime, const pb_collective *collective);
+void pb_collective_wait(const pb_runtime *runtime, int64_t ticket);
+
+/* One of several ranks. It belongs to one thread, which makes all calls but pb_ranks_fail and pb_ranks_failure. */
+typedef struct pb_ranks pb_ranks;
+
+/* Ranks that are threads of this process: as many handles. */
+pb_status pb_ranks_local(int32_t size, pb_ranks **handles);
+
+/* What an MPI library has: its functions, and handles as it passes them. */
+typedef struct pb_mpi {
+    int (*isend)(const void *, int, void *, int, int, void *, void **);
+    int (*irecv)(void *, int, void *, int, int, void *, void **);
+    int (*test)(void **, int *, void *);
+    int (*iprobe)(int, int, void *, int *, void *);
+    int (*recv)(void *, int, void *, int, int, void *, void *);
+    int (*cancel)(void **);
+    void *communicator; /* used for nothing else */
+    void *byte;         /* the datatype MPI_BYTE */
+    void *no_status;    /* MPI_STATUS_IGNORE */
+    int32_t any_source; /* MPI_ANY_SOURCE */
+    int32_t rank, size;
+} pb_mpi;
+
+/* This process as one of an MPI job, whose library runs until the handle is closed. */
+pb_status pb_ranks_over_mpi(const pb_mpi *mpi, pb_ranks **handle);
+
+/* The table of compiled code that belongs to a rank. */
+const pb_runtime *pb_ranks_table(const pb_ranks *ranks);
+int32_t pb_ranks_rank(const pb_ranks *ranks);
+int32_t pb_ranks_size(const pb_ranks *ranks);
+
+/* How long `wait` waits while nothing moves, until the ranks fail. 600 s if nobody asks. */
+void pb_ranks_set_timeout(pb_ranks *ranks, int64_t nanoseconds);
+
+/* As the table's `wait`, but for so long at the most: whether it returned, or would. */
+int32_t pb_ranks_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds);
+
+/* This rank failed: it says so to all others, and all that they have started ends, as does all that it has. */
+void pb_ranks_fail(pb_ranks *ranks, const char *text);
+
+/* Why the ranks failed, naming the rank that did first; NULL while they have not. Then what was received is undefined. */
+const char *pb_ranks_failure(const pb_ranks *ranks);
+
+void pb_ranks_close(pb_ranks *ranks);
 
 /* ---- heap.c: memory whose size only running tells ------------------------------------------------------------ */
 
@@ -246,6 +294,7 @@ typedef struct pb_epoch {
 /* A compiled function and what it is called with. */
 typedef struct pb_call {
     int32_t (*function)(const pb_runtime *runtime, void *const *buffers, void *arena, int64_t *trace);
+    const pb_runtime *runtime; /* of the calling thread */
     void *const *buffers;
     void *arena;
     const void *loss;      /* one of the buffers: a number that the function writes */
@@ -268,7 +317,7 @@ int64_t pb_epoch_wait(const pb_epoch *epoch, int64_t done, int64_t nanoseconds);
 
 /* Gathers a batch and calls the function on it, until all are done or so many nanoseconds have passed; at least once if
  * any is left. To be called again while done < batches. PB_ERROR_STEP when the function fails: batch number `done` is
- * the one that it refused, and `failure` says why. Other threads must leave the epoch, the tensors and the arena alone.
+ * the one that it refused, and `failure` says why. PB_ERROR_RANKS: the ranks failed meanwhile. Other threads must leave the epoch, the tensors and the arena alone.
  */
 pb_status pb_epoch_run(pb_epoch *epoch, const pb_call *call, int64_t nanoseconds);
 

@@ -40,8 +40,8 @@ WITHOUT_BATCH = {
         ("arange", "eye", "full", "hamming_window", "ones", "zeros", "shape_to_tensor"), "it takes no tensor with rows"
     ),
     **dict.fromkeys(
-        ("random.bernoulli", "random.bits", "random.normal", "random.permutation", "random.randint", "random.site",
-         "random.uniform"), "it takes a random state, and its attributes say its shape"
+        ("random.bernoulli", "random.bits", "random.normal", "random.permutation", "random.randint", "random.shard",
+         "random.site", "random.uniform"), "it takes a random state, and its attributes say its shape"
     ),
     **dict.fromkeys(("broadcast_to", "grad.diagonal"), "an attribute says the size"),
     "nn.with_divisor": "its operands are scalars",

@@ -85,7 +85,7 @@ static struct data *new_data(void)
     d->buffers[4] = &d->divisor;
     d->epoch = (pb_epoch){.columns = d->columns, .column_count = 2, .rows = ROWS, .order = d->order,
                           .batch_rows = BATCH, .batches = ROWS / BATCH};
-    d->call = (pb_call){add_up, d->buffers, d->arena, &d->loss, &d->divisor, PB_FLOAT32, PB_FLOAT64};
+    d->call = (pb_call){add_up, pb_runtime_get(), d->buffers, d->arena, &d->loss, &d->divisor, PB_FLOAT32, PB_FLOAT64};
     return d;
 }
 

@@ -1,58 +1,146 @@
 """When collectives start, and when they are awaited.
 
-    start(g1)   …the gradient before it…   start(g2)   …   wait(g1)   start(g3)   …   wait(g2)   update   wait(g3) …
+    start(g1)   …the gradient before it…   start(g2)   …   wait(g1)   start(g3)   update   …   wait(g2)   …
 
-What lies between start and wait hides what the ranks send. A reduction starts as soon as its operands are there. What
-depends on nothing that the function computes, as parameters that are gathered from pieces, could start at once: it
-takes its place in the sequence by its first reader. Collectives start in one sequence, at most ``IN_FLIGHT`` at a time,
-since what is sent, and what it becomes, takes memory until it was awaited.
+What lies between start and wait hides what the ranks send. So a collective starts as soon as its operands are there,
+which are computed as soon as they can be, and is awaited when there is nothing else to do, or when ``IN_FLIGHT`` others
+of its kind have started: what is sent, and what it becomes, takes memory until then.
+
+What could start at once, as parameters that are gathered from pieces, starts when its turn comes: as many as
+``IN_FLIGHT`` are gathered ahead of the step that reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
 from pullback.relax.transform.memory.values import Step, Steps
-from pullback.tir.stmt import COLLECTIVE
+from pullback.tir.stmt import COLLECTIVE, Collective
 
 START, WAIT = "start", "wait"
 IN_FLIGHT = 2
 
+Key = Callable[[Step, int], int]
 
-def phases(steps: Steps) -> dict[Step, str]:
-    """The steps that start collectives, and those that wait for them."""
-    found: dict[Step, str] = {}
+
+def phases(steps: Steps) -> dict[Step, tuple[str, str]]:
+    """The steps that start collectives, and those that wait for them: which of the two, and the kind."""
+    found: dict[Step, tuple[str, str]] = {}
     for step in steps.steps:
         kernel = steps.kernels.get(step.kernel)
         phase = None if kernel is None else kernel.attrs.get(COLLECTIVE)
         if phase in (START, WAIT):
-            found[step] = str(phase)
+            body = kernel.body  # type: ignore[union-attr]
+            found[step] = str(phase), body.kind if isinstance(body, Collective) else ""
     return found
 
 
-def waits_of(starts: Sequence[Step], phases: Mapping[Step, str], after: Mapping[Step, set[Step]]) -> dict[Step, Step]:
-    """The step that waits for what each step starts: it reads the ticket."""
-    return {s: next(w for w in after[s] if phases.get(w) == WAIT and s.outputs[-1] in w.inputs) for s in starts}
+def overlapped(
+    plain: Sequence[Step], before: Mapping[Step, set[Step]], after: Mapping[Step, set[Step]],
+    phases: Mapping[Step, tuple[str, str]], key: Key,
+) -> list[Step]:  # fmt: skip
+    """An order in which what lies between start and wait hides what is sent. ``plain`` is one without that, by which
+    it is known what is read first; ``key`` says which of other steps comes first."""
+    return _Scheduler(plain, before, after, phases, key).run()
 
 
-def first_use(
-    step: Step, phases: Mapping[Step, str], after: Mapping[Step, set[Step]], number: Mapping[Step, int]
-) -> int:
-    """The place of a step in the order of the program; that of its first reader, of what could start at once."""
-    if phases[step] == WAIT or any(v.step is not None for v in step.inputs):
-        return number[step]
-    wait = waits_of([step], phases, after)[step]
-    return min((number[s] for s in after[wait]), default=number[step])
+def feeding(
+    steps: Sequence[Step], after: Mapping[Step, set[Step]], phases: Mapping[Step, tuple[str, str]]
+) -> set[Step]:
+    """The steps that compute nothing but what one collective sends: the gradient of a weight, not that of a layer's
+    input, on which all layers before it depend."""
+    sent_by: dict[Step, Step | None] = {}
+    for step in reversed(steps):
+        if phases.get(step, ("", ""))[0] == START:
+            sent_by[step] = step
+            sent_by |= {w: step for w in after[step] if phases.get(w, ("", ""))[0] == WAIT}  # it names what was sent
+            continue
+        starts = {sent_by.get(s) for s in after[step]}
+        waits_for_something = any(v.step is not None for v in step.inputs)
+        if step not in phases and len(starts) == 1 and waits_for_something and not step.may_fail:
+            sent_by[step] = starts.pop()
+    return {s for s, start in sent_by.items() if start is not None and s not in phases}
 
 
-def in_flight(
-    before: Mapping[Step, set[Step]], starts: Sequence[Step], waits: Mapping[Step, Step]
-) -> dict[Step, set[Step]]:
-    """The dependences, with those that keep the sequence of ``starts`` and limit how many run at a time."""
-    result = {s: set(b) for s, b in before.items()}
-    for k, step in enumerate(starts):
-        if k:
-            result[step].add(starts[k - 1])
-        if k >= IN_FLIGHT:
-            result[step].add(waits[starts[k - IN_FLIGHT]])
-    return result
+class _Scheduler:
+    def __init__(
+        self, plain: Sequence[Step], before: Mapping[Step, set[Step]], after: Mapping[Step, set[Step]],
+        phases: Mapping[Step, tuple[str, str]], key: Key,
+    ) -> None:  # fmt: skip
+        self.after, self.phases, self.key = after, phases, key
+        self.number = {s: k for k, s in enumerate(plain)}
+        self.steps = list(plain)
+        self.missing = {s: len(before[s]) for s in plain}
+        starts = [s for s in plain if self.is_start(s)]
+        self.wait_of = {s: next(w for w in after[s] if phases.get(w, ("", ""))[0] == WAIT) for s in starts}
+        self.start_of = {w: s for s, w in self.wait_of.items()}
+        free = [s for s in starts if not any(v.step is not None for v in s.inputs)]
+        self.turns = deque(sorted(free, key=self.first_use))  # those whose operands are there from the beginning
+        self.turn = set(free)
+        self.ahead: set[Step] = set()  # of these, those that started and whose reader is still to come
+        self.flying: dict[str, deque[Step]] = {}  # starts that were not awaited, by kind
+        self.heap: list[tuple[int, int]] = []
+        self.order: list[Step] = []
+        self.done: set[Step] = set()
+
+    def is_start(self, step: Step) -> bool:
+        return self.phases.get(step, ("", ""))[0] == START
+
+    def first_use(self, start: Step) -> int:
+        wait = self.wait_of[start]
+        return min((self.number[s] for s in self.after[wait]), default=len(self.number))
+
+    def run(self) -> list[Step]:
+        for step in self.steps:
+            if not self.missing[step] and step not in self.turn:
+                self.push(step)
+        self.take_turns()
+        while self.heap or self.turns:
+            if not self.heap:  # a step reads more of what is gathered than there may be ahead
+                self.place(self.turns.popleft())
+                continue
+            step = self.steps[heapq.heappop(self.heap)[1]]
+            if step not in self.done:
+                self.place(step)
+        return self.order
+
+    def push(self, step: Step) -> None:
+        at = self.number[step]
+        if step in self.start_of:  # when there is nothing else to do, the one that is needed first
+            rank = len(self.steps) + self.first_use(self.start_of[step])
+        else:
+            rank = -4 if self.is_start(step) else self.key(step, at)
+        heapq.heappush(self.heap, (rank, at))
+
+    def take_turns(self) -> None:
+        """Start what could have started before, as many as there may be ahead."""
+        while self.turns and len(self.ahead) < IN_FLIGHT and not self.missing[self.turns[0]]:
+            self.place(self.turns.popleft())
+
+    def place(self, step: Step) -> None:
+        if self.is_start(step):
+            self.make_room(self.phases[step][1])
+            self.flying.setdefault(self.phases[step][1], deque()).append(step)
+            if step in self.turn:
+                self.ahead.add(step)
+        elif step in self.start_of:
+            start = self.start_of[step]
+            self.flying[self.phases[start][1]].remove(start)
+        self.order.append(step)
+        self.done.add(step)
+        read = {s for s in self.ahead if step in (self.after[self.wait_of[s]] or {self.wait_of[s]})}
+        self.ahead -= read
+        for follower in self.after[step]:
+            self.missing[follower] -= 1
+            if not self.missing[follower] and follower not in self.turn:
+                self.push(follower)
+        if read:
+            self.take_turns()
+
+    def make_room(self, kind: str) -> None:
+        """Wait for the oldest of a kind where as many are in flight as there may be."""
+        flying = self.flying.get(kind, ())
+        if len(flying) >= IN_FLIGHT:
+            self.place(self.wait_of[flying[0]])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Mapping
 
-from pullback.relax.transform.memory.collectives import START, first_use, in_flight, waits_of
+from pullback.relax.transform.memory.collectives import feeding, overlapped
 from pullback.relax.transform.memory.values import Step, Value
 
 Before = dict[Step, set[Step]]  # the steps that each step has to wait for
@@ -44,7 +44,7 @@ def leads_to(step: Step, others: Collection[Step], after: After) -> bool:
 
 
 def orders(
-    steps: list[Step], before: Before, updates: Collection[Step], phases: Mapping[Step, str] | None = None
+    steps: list[Step], before: Before, updates: Collection[Step], phases: Mapping[Step, tuple[str, str]] | None = None
 ) -> list[list[Step]]:
     """Orders worth trying, the preferred one first.
 
@@ -55,27 +55,23 @@ def orders(
     """
     number = {s: k for k, s in enumerate(steps)}
     if phases:
-        return [_overlapped(steps, before, updates, phases, number)]
+        return [_overlapped(steps, before, updates, phases)]
     early = _topological(steps, before, lambda s, k: -2 if _condenses(s) else -1 if s in updates else k)
     return [early, _greedy(steps, before, number)]
 
 
 def _overlapped(
-    steps: list[Step], before: Before, updates: Collection[Step], phases: Mapping[Step, str], number: Mapping[Step, int]
+    steps: list[Step], before: Before, updates: Collection[Step], phases: Mapping[Step, tuple[str, str]]
 ) -> list[Step]:
     """The first order, in which collectives start as early, and are awaited as late, as may be."""
     after = followers(before)
-    needed = {s: first_use(s, phases, after, number) for s in phases}
-    plain = _topological(steps, before, lambda s, k: needed.get(s, k))
-    starts = [s for s in plain if phases.get(s) == START]
-    limited = in_flight(before, starts, waits_of(starts, phases, after))
+    early = feeding(steps, after, phases)
 
     def key(step: Step, k: int) -> int:
-        if step in phases:
-            return -3 if phases[step] == START else len(steps) + k
-        return -2 if _condenses(step) else -1 if step in updates else k
+        return -3 if step in early else -2 if _condenses(step) else -1 if step in updates else k
 
-    return _topological(steps, limited, key)
+    plain = _topological(steps, before, lambda s, k: k)
+    return overlapped(plain, before, after, phases, key)
 
 
 def _condenses(step: Step) -> bool:

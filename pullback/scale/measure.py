@@ -1,0 +1,233 @@
+"""A trainer's step, measured on this machine: compiled as one of many ranks runs it, its kernels timed.
+
+No other rank is needed: collectives end at once (:mod:`.imagined`), and what they would take is simulated.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pullback.driver import compile
+from pullback.driver.artifact import Layout
+from pullback.driver.executable import CompiledFunction
+from pullback.driver.memory import MemoryReport
+from pullback.driver.pipeline import plan_function
+from pullback.driver.profile import counted
+from pullback.ir.errors import UserError
+from pullback.ir.module import IRModule
+from pullback.relax.convention import ADJOINT, GRADIENT, INPUT, STEP, TARGET, Convention
+from pullback.relax.training.distribution import with_distribution
+from pullback.relax.training.interface import Interface
+from pullback.relax.training.step import Values
+from pullback.relax.training.trainer import Trainer
+from pullback.relax.transform.distributed import BUCKET_BYTES, Distributed, held_as_pieces
+from pullback.relax.transform.plan_memory import Plan
+from pullback.runtime.collectives import piece
+from pullback.runtime.library import get_num_threads
+from pullback.runtime.ranks import using
+from pullback.runtime.report import Report
+from pullback.runtime.tensor import Tensor, tensor
+from pullback.scale.imagined import Imagined
+from pullback.scale.step import STAGES, Begin, End, Kernel, Memory, RankStep, Step, Two
+from pullback.target import Target
+from pullback.tir import Buffer, HostCall, KernelCall, PrimFunc
+from pullback.tir.expr import nbytes as item_bytes
+from pullback.tir.stmt import COLLECTIVE, Await, Collective
+from pullback.tir.visitor import walk
+
+S = TypeVar("S")
+RUNS = 7
+
+
+def measure(
+    trainer: Trainer, inputs: Any, targets: Any, ranks: Two, stages: Sequence[str] = STAGES, *, title: str = "",
+    bucket_bytes: int = BUCKET_BYTES, runs: int = RUNS,
+) -> Step:  # fmt: skip
+    """Measure the step of a rank on its rows of a batch, for two numbers of ranks (which may be the same: then no other
+    number can be asked for). A kernel's time is the median of so many runs. The trainer stays as it is.
+
+    Raises a UserError where there is nothing to measure: the trainer is interpreted, or has no values.
+    """
+    program, given, labels = trainer._arguments(inputs, targets)
+    executable = program.training_vm.executable
+    if executable.target is None:
+        raise UserError("the interpreter has no kernel times", hint='make the trainer with target="llvm"')
+    trainer._values.check_complete(trainer._interface)
+    values, interface = trainer._values, program.interface
+    arguments = values.copy().arguments(interface, STEP, given, labels)
+    alone = _timed(executable.function(STEP), arguments, runs)
+    sizes = executable.function(STEP).sizes_of(arguments)
+    batch = _Batch(values, given, labels, sizes, executable.target, runs, _copying())
+    return Step(
+        title=title or type(trainer.model).__name__,
+        rows=given[0].shape[0] if given and given[0].shape else 1,
+        threads=get_num_threads(),
+        measured=ranks,
+        alone=alone.wall,
+        call=max(0.0, alone.wall - sum(alone.seconds)),
+        parameters=_nbytes(values.params),
+        gradients=_trained_bytes(interface, values),
+        optimizer_states=_nbytes(values.optimizer_states),
+        stages={stage: batch.step(program.module, ranks, STAGES.index(stage), bucket_bytes) for stage in stages},
+    )
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Seconds of each kernel of a function, and of a call."""
+
+    seconds: tuple[float, ...]
+    wall: float
+
+
+def _timed(function: CompiledFunction, flat: Sequence[Tensor], runs: int) -> _Times:
+    call: Any = function.bind(flat)
+    call()
+    reports: list[Report] = [call.profile() for _ in range(runs)]
+    seconds = tuple(median(r.calls[k].microseconds for r in reports) / 1e6 for k in range(len(reports[0].calls)))
+    return _Times(seconds, median(r.wall for r in reports) / 1e6)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What a step is measured with."""
+
+    values: Values
+    inputs: Sequence[Tensor]
+    targets: Sequence[Tensor]
+    sizes: dict[str, int]
+    target: Target
+    runs: int
+    copying: float
+
+    def step(self, module: IRModule, ranks: Two, stage: int, bucket_bytes: int) -> RankStep:
+        """Of both numbers of ranks; times are those of the first."""
+        made = [
+            with_distribution(module, Distributed(n, stage, bucket_bytes=bucket_bytes)) for n in dict.fromkeys(ranks)
+        ]
+        executables = [compile(m, self.target) for m in made]
+        plans = [plan_function(e.module, STEP, self.sizes, self.target) for e in executables]
+        first, last = ([*_calls(plan)] for plan in (plans[0], plans[-1]))
+        if [c.outline for c in first] != [c.outline for c in last]:
+            raise UserError(
+                f"the step of {ranks[0]} ranks has other kernels than that of {ranks[1]}: they tell nothing of others",
+                hint="ask for one number of ranks at a time, such as --ranks 1024",
+            )
+        with using(Imagined(ranks[0])):
+            times = _timed(executables[0].function(STEP), self.held(made[0], ranks[0]), self.runs)
+        triples = zip(first, last, times.seconds, strict=True)
+        items = tuple(item for a, b, seconds in triples for item in a.items(b, seconds, self.copying))
+        return RankStep(items, (_memory(made[0], plans[0]), _memory(made[-1], plans[-1])))
+
+    def held(self, module: IRModule, ranks: int) -> list[Tensor]:
+        """The step's arguments, as rank 0 holds them."""
+        convention = Convention.of(module)
+        given = dict(zip(convention.kept, self.values.copy().all, strict=True))
+        given |= {v: tensor(piece(np.asarray(given[v]), 0, ranks)) for v in held_as_pieces(module)}
+        given |= {(INPUT, i): t for i, t in enumerate(self.inputs)}
+        given |= {(TARGET, i): t for i, t in enumerate(self.targets)}
+        return convention[STEP].arrange(given)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A kernel call of a plan. ``nbytes``: what it moves, in ``copies`` what it does nothing else with; ``starts`` and
+    ``waits``: the collective that it is the start or the end of, which is number ``ticket``."""
+
+    name: str
+    nbytes: int = 0
+    copies: bool = False
+    starts: Collective | None = None
+    waits: bool = False
+    ticket: int = -1
+
+    @property
+    def outline(self) -> tuple[Any, ...]:
+        """What is the same for any number of ranks."""
+        kind = None if self.starts is None else (self.starts.kind, len(self.starts.elements))
+        return kind, self.waits, self.ticket
+
+    def items(self, other: _Call, seconds: float, copying: float) -> Iterator[Kernel | Begin | End]:
+        """Of this call, and the one in its place for the other number of ranks. Copies take ``copying`` bytes a second,
+        whatever they took: they were not the engine's."""
+        if self.starts is not None and other.starts is not None:
+            arrays = tuple(zip(self.starts.elements, other.starts.elements, strict=True))
+            yield Begin(self.ticket, self.starts.kind, arrays, item_bytes(self.starts.received[0].dtype))
+            return
+        if self.waits:
+            yield End(self.ticket)
+        if self.nbytes or not self.waits:
+            seconds = self.nbytes / copying if self.copies else seconds
+            yield Kernel(self.name, seconds, (self.nbytes, other.nbytes))
+
+
+def _calls(plan: Plan) -> Iterator[_Call]:
+    """The kernel calls of a plan, in order."""
+    moved = functools.cache(functools.partial(counted, plan))
+    tickets: dict[tuple[str, int], int] = {}  # by where they are
+    count = 0
+    for node in walk(plan.host.body):
+        if not isinstance(node, (KernelCall, HostCall)):
+            continue
+        kernel = plan.functions[node.name]
+        phase = kernel.attrs.get(COLLECTIVE)
+        if phase == "start":
+            tickets[_place(node.buffers[-1])] = count
+            yield _Call(node.name, starts=_statement(kernel, Collective), ticket=count)
+            count += 1
+        elif phase == "wait":
+            end = _statement(kernel, Await)
+            copied = sum(_bytes(a) for a, b in zip(end.received, end.targets, strict=True) if a is not b)
+            yield _Call(node.name, copied, True, waits=True, ticket=tickets[_place(node.buffers[0])])
+        elif phase is not None:  # nothing is sent
+            yield _Call(node.name, sum(map(_bytes, _statement(kernel, Collective).received)), True)
+        else:
+            totals = moved(node.name)
+            yield _Call(node.name, 1 if totals is None else totals[1])
+
+
+def _statement(kernel: PrimFunc, kind: type[S]) -> S:
+    return next(node for node in walk(kernel.body) if isinstance(node, kind))
+
+
+def _place(buffer: Buffer) -> tuple[str, int]:
+    return buffer.scope, buffer.offset
+
+
+def _bytes(buffer: Buffer) -> int:
+    return math.prod(buffer.shape) * item_bytes(buffer.dtype)  # type: ignore[arg-type]
+
+
+def _copying() -> float:
+    """Bytes a second that a thread copies, from caches to caches."""
+    given, taken = np.zeros((2, 1 << 18), np.uint8)
+    times = []
+    for _ in range(50):
+        begin = perf_counter()
+        np.copyto(taken, given)
+        times.append(perf_counter() - begin)
+    return given.nbytes / median(times)
+
+
+def _memory(module: IRModule, plan: Plan) -> Memory:
+    report = MemoryReport.of(Layout.of(plan), module).categories
+    held = {name: report.pop(name.replace("_", " ")) for name in ("parameters", "optimizer_states", "arena")}
+    return Memory(**held, others=sum(report.values()))
+
+
+def _nbytes(tensors: Iterable[Tensor | None]) -> int:
+    return sum(t.nbytes for t in tensors if t is not None)
+
+
+def _trained_bytes(interface: Interface, values: Values) -> int:
+    """Bytes of the parameters of which a step takes the gradient."""
+    trained = {n for kind, n in interface.convention[ADJOINT].returns if kind == GRADIENT}
+    return _nbytes(v for k, v in enumerate(values.params) if k in trained)
