@@ -26,6 +26,7 @@ import numpy as np
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.forks import in_child, renewed
 from pullback.runtime import collectives, mpi
+from pullback.runtime.affinity import share_cpus
 from pullback.runtime.engine import Engine
 from pullback.runtime.library import runtime_table
 
@@ -178,6 +179,9 @@ class _Meeting:
         if found is not None:
             raise RankError(found)
 
+    def waited(self, rank: int) -> float:
+        return self._engines[rank].waited if self._engines else 0.0
+
     def close(self) -> None:
         for engine in self._engines:
             engine.close()
@@ -191,7 +195,7 @@ class Local(Ranks):
         self._waited = 0.0
 
     def waited(self) -> float:
-        return self._waited
+        return self._waited + self._meeting.waited(self.rank)
 
     def exchange(self, value: T) -> list[T]:
         self._meeting.values[self.rank] = value  # type: ignore[call-overload]
@@ -223,10 +227,9 @@ class Native(Ranks):
 
     def __init__(self, engine: Engine) -> None:
         self.rank, self.size, self._engine = engine.rank, engine.size, engine
-        self._waited = 0.0
 
     def waited(self) -> float:
-        return self._waited
+        return self._engine.waited
 
     def exchange(self, value: T) -> list[T]:
         data = np.frombuffer(pickle.dumps(value), np.uint8)
@@ -255,11 +258,7 @@ class Native(Ranks):
     def _run(
         self, kind: str, arrays: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], **options: Any
     ) -> list[np.ndarray]:
-        began = time.perf_counter()
-        try:
-            result = self._engine.collective(kind, arrays, shapes, **options)
-        finally:
-            self._waited += time.perf_counter() - began
+        result = self._engine.collective(kind, arrays, shapes, **options)
         self.check()
         return result
 
@@ -341,6 +340,7 @@ def _begin(job: mpi.Job) -> None:
     sys.excepthook = end_by_error
     atexit.register(end)
     _process.append(mine)
+    share_cpus(mine)
 
 
 def _forget() -> None:
@@ -376,7 +376,7 @@ def run_local(size: int, function: Callable[[int], T]) -> list[T]:
         raise ArgumentError(f"the number of ranks must be an int of at least 1, got {size!r}")
     meeting = _Meeting(size)
     results: list[Any] = [None] * size
-    errors: list[BaseException | None] = [None] * size
+    errors: list[BaseException] = []  # the first comes first
 
     def run(rank: int) -> None:
         with using(Local(rank, meeting)):
@@ -384,7 +384,7 @@ def run_local(size: int, function: Callable[[int], T]) -> list[T]:
                 results[rank] = function(rank)
                 meeting.end(rank, None)
             except BaseException as error:
-                errors[rank] = error
+                errors.append(error)
                 meeting.end(rank, f"{type(error).__name__}: {error}")
 
     threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(size)]
@@ -393,7 +393,6 @@ def run_local(size: int, function: Callable[[int], T]) -> list[T]:
     for thread in threads:
         thread.join()
     meeting.close()
-    found = [e for e in errors if e is not None]
-    if found:
-        raise next((e for e in found if not isinstance(e, RankError)), found[0])
+    if errors:
+        raise next((e for e in errors if not isinstance(e, RankError)), errors[0])
     return results
