@@ -27,7 +27,7 @@ from pullback.runtime.tensor import tensor
 from pullback.scale.network import Link, Network
 
 SMALL, LARGE = 2, 1 << 20  # elements of float32
-CHAIN, RUNS = 24, 12  # collectives of a run, and runs
+CHAIN, RUNS = 16, 60  # collectives of a run, and runs
 
 
 def calibrate(ranks: Ranks, network: Network) -> Network:
