@@ -56,6 +56,7 @@ _SIGNATURES = {
     "pb_ranks_set_timeout": (None, [ctypes.c_void_p, ctypes.c_int64]),
     "pb_ranks_wait": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]),
     "pb_ranks_fail": (None, [ctypes.c_void_p, ctypes.c_char_p]),
+    "pb_ranks_leave": (None, [ctypes.c_void_p]),
     "pb_ranks_failure": (ctypes.c_char_p, [ctypes.c_void_p]),
     "pb_ranks_close": (None, [ctypes.c_void_p]),
     "pb_collective_start": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_void_p]),

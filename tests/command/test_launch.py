@@ -202,14 +202,6 @@ def test_command_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--allow-run-as-root" not in OPEN_MPIS[5].command(2, (), ["python"], {})
 
 
-def test_ranks_know_that_they_are_started() -> None:
-    started = mpirun.started_by_launcher
-    assert not started({}) and not started({"SLURM_NTASKS": "4"}) and not started({"SLURM_STEP_NUM_TASKS": "1"})
-    for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"):
-        assert started({name: "0"})
-    assert started({"SLURM_STEP_NUM_TASKS": "4"})
-
-
 # ---- hosts
 
 HOSTS = {

@@ -317,9 +317,11 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
     def seed(self, seed: int) -> None:
         """Restart the generator from which ``fit`` draws the order of rows, and the random numbers of the model: what
         dropout drops follows from the seed and the number of steps made since."""
-        self._generator, self._seed = generator(seed), seed
+        made = generator(seed)
         if "_values" in self.__dict__:  # it is built
+            agree(self._placement.ranks, {"the seed": str(seed)})
             self._values = self._values.with_seed(seed)
+        self._generator, self._seed = made, seed
 
     def xavier_uniform_init_params(self, seed: int | None = None) -> None:
         """Draw weights from Glorot and Bengio's uniform distribution; parameters of rank one or zero, and biases of

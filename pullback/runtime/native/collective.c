@@ -633,6 +633,8 @@ pb_status pb_collective_check(const pb_collective *what, int ranks)
     if (what->shards < 1 || what->count < 0 || what->root < 0 || what->root >= ranks)
         return pb_fail(PB_ERROR_ARGUMENT, "a collective of %d ranks has %d arrays of %d shards and the root %d", ranks,
                        (int)what->count, (int)what->shards, (int)what->root);
+    if (what->ranks != 0 && what->ranks != ranks)
+        return pb_fail(PB_ERROR_ARGUMENT, "a collective of %d ranks is started by one of %d", (int)what->ranks, ranks);
     return PB_OK;
 }
 

@@ -39,8 +39,11 @@ struct pb_ranks {
     _Atomic int64_t timeout;
     pb_started ring[RING];
     pb_slot slots[SLOTS];
+    int64_t last;           /* the last ticket in which all ranks take part; more may still begin: INT64_MAX */
+    pb_news ended;          /* of the rank by which it is the last */
+    int has_left;           /* this one has told that it begins nothing more */
     _Atomic int failed;
-    char failure[PB_NEWS_BYTES];
+    char failure[PB_FAILURE_BYTES];
 };
 
 /* ---- pauses -------------------------------------------------------------------------------------------------- */
@@ -85,12 +88,28 @@ static void give_up(pb_ranks *ranks, const char *failure)
 
 static void fail(pb_ranks *ranks, const char *text)
 {
-    char failure[PB_NEWS_BYTES];
+    pb_news news = {.last = -1};
     if (has_failed(ranks))
         return;
-    snprintf(failure, sizeof failure, "rank %d failed: %s", ranks->transport->rank, text);
-    give_up(ranks, failure);
-    ranks->transport->tell(ranks->transport, failure);
+    snprintf(news.text, sizeof news.text, "rank %d failed: %s", ranks->transport->rank, text);
+    give_up(ranks, news.text);
+    ranks->transport->tell(ranks->transport, &news);
+}
+
+/* What others have told: one that failed takes all of them with it, one that ended only those that wait for it. */
+static void hear(pb_ranks *ranks)
+{
+    pb_news news;
+    while (!has_failed(ranks) && ranks->transport->hear(ranks->transport, &news)) {
+        if (news.last < 0)
+            give_up(ranks, news.text);
+        else if (news.last < ranks->last) {
+            ranks->last = news.last;
+            ranks->ended = news;
+        }
+    }
+    if (!has_failed(ranks) && ranks->newest > ranks->last)
+        give_up(ranks, ranks->ended.text);
 }
 
 static pb_slot *free_slot(pb_ranks *ranks)
@@ -137,11 +156,10 @@ static int drive(pb_ranks *ranks)
             oldest++;
         atomic_store(&ranks->oldest, oldest);
     }
-    const char *news = moved || has_failed(ranks) ? NULL : ranks->transport->news(ranks->transport);
-    if (news != NULL)
-        give_up(ranks, news);
     if (moved)
         ranks->moved_ns = pb_now_ns();
+    else
+        hear(ranks);
     return moved;
 }
 
@@ -158,7 +176,7 @@ static void look_at_clock(pb_ranks *ranks, int64_t ticket)
         *wanted = now;
     if (now - (ranks->moved_ns > *wanted ? ranks->moved_ns : *wanted) <= atomic_load(&ranks->timeout))
         return;
-    char name[PB_NEWS_BYTES / 2], text[PB_NEWS_BYTES - 64];
+    char name[PB_FAILURE_BYTES / 2], text[PB_FAILURE_BYTES - 64];
     pb_collective_tell(started_of(ranks, ticket), name, sizeof name);
     snprintf(text, sizeof text, "nothing has come for %lld s: it is in a %s",
              (long long)(atomic_load(&ranks->timeout) / 1000000000), name);
@@ -289,6 +307,7 @@ pb_ranks *pb_ranks_over(pb_transport *transport)
     ranks->table = *pb_runtime_get();
     ranks->table.ranks = ranks;
     ranks->next = 1;
+    ranks->last = INT64_MAX;
     atomic_store(&ranks->oldest, 1);
     atomic_store(&ranks->timeout, TIMEOUT);
     pthread_mutex_init(&ranks->lock, NULL);
@@ -325,6 +344,17 @@ void pb_ranks_fail(pb_ranks *ranks, const char *text)
 {
     pthread_mutex_lock(&ranks->lock);
     fail(ranks, text);
+    pthread_mutex_unlock(&ranks->lock);
+}
+
+void pb_ranks_leave(pb_ranks *ranks)
+{
+    pb_news news = {.last = ranks->newest};
+    snprintf(news.text, sizeof news.text, "rank %d ended, and others wait for it", ranks->transport->rank);
+    pthread_mutex_lock(&ranks->lock);
+    if (!has_failed(ranks) && !ranks->has_left)
+        ranks->transport->tell(ranks->transport, &news);
+    ranks->has_left = 1;
     pthread_mutex_unlock(&ranks->lock);
 }
 

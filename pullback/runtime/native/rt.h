@@ -181,6 +181,9 @@ int32_t pb_ranks_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds);
 /* This rank failed: it says so to all others, and all that they have started ends, as does all that it has. */
 void pb_ranks_fail(pb_ranks *ranks, const char *text);
 
+/* This rank starts nothing more; others that wait for it fail. Its last collectives must be done. */
+void pb_ranks_leave(pb_ranks *ranks);
+
 /* Why the ranks failed, naming the rank that did first; NULL while they have not. Then what was received is undefined. */
 const char *pb_ranks_failure(const pb_ranks *ranks);
 
