@@ -48,6 +48,11 @@ class Engine:
         self.table: int = library.pb_ranks_table(handle)
         library.pb_ranks_set_timeout(handle, int(variable("PULLBACK_RANKS_TIMEOUT", "600")) * 10**9)
 
+    @property
+    def waited(self) -> float:
+        """Seconds that this rank has spent in collectives, starting them and waiting for them."""
+        return library.pb_collectives_waited(self.table) / 1e9
+
     @classmethod
     def local(cls, size: int) -> list[Engine]:
         """Those of ranks that are threads of this process."""

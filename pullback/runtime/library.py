@@ -48,6 +48,8 @@ _SIGNATURES = {
     "pb_epoch_done": (ctypes.c_int64, [ctypes.c_void_p]),
     "pb_epoch_wait": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]),
     "pb_epoch_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]),
+    "pb_collectives_record": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]),
+    "pb_collectives_waited": (ctypes.c_int64, [ctypes.c_void_p]),
     "pb_ranks_local": (ctypes.c_int, [ctypes.c_int32, ctypes.c_void_p]),
     "pb_ranks_over_mpi": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p]),
     "pb_ranks_table": (ctypes.c_void_p, [ctypes.c_void_p]),

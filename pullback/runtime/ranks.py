@@ -179,6 +179,9 @@ class _Meeting:
         if found is not None:
             raise RankError(found)
 
+    def waited(self, rank: int) -> float:
+        return self._engines[rank].waited if self._engines else 0.0
+
     def close(self) -> None:
         for engine in self._engines:
             engine.close()
@@ -192,7 +195,7 @@ class Local(Ranks):
         self._waited = 0.0
 
     def waited(self) -> float:
-        return self._waited
+        return self._waited + self._meeting.waited(self.rank)
 
     def exchange(self, value: T) -> list[T]:
         self._meeting.values[self.rank] = value  # type: ignore[call-overload]

@@ -36,6 +36,9 @@ struct pb_ranks {
     int64_t next;        /* the first one whose turn has not come */
     _Atomic int64_t oldest; /* the first one that is not finished */
     int64_t moved_ns;       /* when anything moved last */
+    int64_t waited_ns;      /* in start and in wait, of the thread that they belong to */
+    pb_flight *flights;     /* of the tickets from `first_flight` on, `room` of them */
+    int64_t first_flight, room;
     _Atomic int64_t timeout;
     pb_started ring[RING];
     pb_slot slots[SLOTS];
@@ -112,6 +115,13 @@ static void hear(pb_ranks *ranks)
         give_up(ranks, ranks->ended.text);
 }
 
+/* Where a collective is recorded; NULL: it is not. */
+static pb_flight *flight_of(pb_ranks *ranks, int64_t ticket)
+{
+    int64_t number = ticket - ranks->first_flight;
+    return number >= 0 && number < ranks->room ? &ranks->flights[number] : NULL;
+}
+
 static pb_slot *free_slot(pb_ranks *ranks)
 {
     for (int i = 0; i < SLOTS; i++)
@@ -122,6 +132,11 @@ static pb_slot *free_slot(pb_ranks *ranks)
 
 static void end(pb_ranks *ranks, pb_started *started)
 {
+    pb_flight *flight = flight_of(ranks, started->ticket);
+    if (flight != NULL) {
+        flight->sent = started->sent;
+        flight->done = pb_now_ns();
+    }
     started->slot->taken = 0;
     started->slot = NULL;
     ranks->long_ones -= pb_collective_is_long(started);
@@ -218,6 +233,35 @@ static void wake_thread(pb_ranks *ranks)
     pthread_cond_signal(&ranks->wake);
 }
 
+/* ---- how long it takes --------------------------------------------------------------------------------------- */
+
+static void count_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds)
+{
+    pb_flight *flight = flight_of(ranks, ticket);
+    ranks->waited_ns += nanoseconds;
+    if (flight != NULL)
+        flight->waited += nanoseconds;
+}
+
+int64_t pb_collectives_waited(const pb_runtime *runtime)
+{
+    return runtime->ranks == NULL ? 0 : runtime->ranks->waited_ns;
+}
+
+int64_t pb_collectives_record(const pb_runtime *runtime, pb_flight *flights, int64_t room)
+{
+    pb_ranks *ranks = runtime->ranks;
+    if (ranks == NULL)
+        return 0;
+    pthread_mutex_lock(&ranks->lock);
+    int64_t count = ranks->newest + 1 - ranks->first_flight;
+    ranks->first_flight = ranks->newest + 1;
+    ranks->flights = flights;
+    ranks->room = flights == NULL ? 0 : room;
+    pthread_mutex_unlock(&ranks->lock);
+    return count;
+}
+
 /* ---- what a table has ---------------------------------------------------------------------------------------- */
 
 int32_t pb_ranks_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds)
@@ -243,6 +287,7 @@ int32_t pb_ranks_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds)
             pause_a_little(times++);
     }
     atomic_fetch_sub(&ranks->waiting, 1);
+    count_wait(ranks, ticket, pb_now_ns() - begin);
     return done;
 }
 
@@ -253,6 +298,7 @@ int64_t pb_collective_start(const pb_runtime *runtime, const pb_collective *coll
         pb_collective_at_once(collective, 0, 1);
         return 0;
     }
+    int64_t begin = pb_now_ns(), waited = ranks->waited_ns;
     int size = ranks->transport->size;
     int is_wrong = pb_collective_check(collective, size) != PB_OK;
     if (has_failed(ranks) || (!is_wrong && pb_collective_at_once(collective, ranks->transport->rank, size)))
@@ -268,11 +314,16 @@ int64_t pb_collective_start(const pb_runtime *runtime, const pb_collective *coll
     }
     int64_t ticket = started->ticket = ++ranks->newest;
     started->float_mode = pb_float_mode();
+    pb_flight *flight = flight_of(ranks, ticket);
+    if (flight != NULL)
+        *flight = (pb_flight){.started = begin, .bytes = started->all * pb_dtype_bytes(started->what.dtype),
+                              .kind = started->what.kind};
     ranks->long_ones += pb_collective_is_long(started);
     drive(ranks);
     if (ranks->long_ones > 0)
         wake_thread(ranks);
     pthread_mutex_unlock(&ranks->lock);
+    count_wait(ranks, ticket, pb_now_ns() - begin - (ranks->waited_ns - waited)); /* less that for older ones */
     return ticket;
 }
 
@@ -306,7 +357,7 @@ pb_ranks *pb_ranks_over(pb_transport *transport)
     ranks->transport = transport;
     ranks->table = *pb_runtime_get();
     ranks->table.ranks = ranks;
-    ranks->next = 1;
+    ranks->next = ranks->first_flight = 1;
     ranks->last = INT64_MAX;
     atomic_store(&ranks->oldest, 1);
     atomic_store(&ranks->timeout, TIMEOUT);

@@ -96,6 +96,7 @@ typedef struct pb_started {
     size_t list_bytes;
     int64_t *firsts;     /* by array: the elements of all arrays before */
     int64_t all;         /* elements of all arrays */
+    int64_t sent;        /* bytes, to other ranks */
     uint64_t float_mode; /* of the thread that started it */
     pb_slot *slot;       /* NULL until its turn comes */
     int64_t wanted_ns;   /* since when somebody waits for it; 0: nobody does */
