@@ -321,6 +321,7 @@ def simulate(
     ] = None,
     jitter: Annotated[str, typer.Option(help="How much ranks' speeds differ from step to step.")] = "0%",
     slowest: Annotated[float, typer.Option(min=1.0, help="How many times as long one rank takes.")] = 1.0,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of a step, of which a kernel's time is the median.")] = 7,
     bucket: Annotated[str | None, typer.Option(metavar="SIZE", help="Gradients that are sent together: 4MB.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Run so many ranks here too, as threads, and compare.")
@@ -364,7 +365,7 @@ def simulate(
             simulation.network_of(network, local, ranks_per_node, cores),
             asked.parse_stages(stages),
             rows, batch, simulation.BUCKET_BYTES if bucket is None else parse_bytes(bucket), threads,
-            asked.parse_share(jitter), slowest,
+            asked.parse_share(jitter), slowest, runs,
         )  # fmt: skip
         job = None if saved else job_of(source, settings or [])
         steps = simulation.steps_of(source if job is None else job, question)

@@ -22,7 +22,7 @@ from pullback.runtime.tables import Table
 from pullback.runtime.tensor import Tensor
 from pullback.scale.calibrate import calibrate_threads
 from pullback.scale.curves import curves
-from pullback.scale.measure import measure, run
+from pullback.scale.measure import RUNS, measure, run
 from pullback.scale.network import Network, parse_link
 from pullback.scale.predict import Prediction, predict
 from pullback.scale.step import Step, load
@@ -46,6 +46,7 @@ class Question:
     threads: int | None = None
     jitter: float = 0.0
     slowest: float = 1.0
+    runs: int = RUNS
 
 
 def steps_of(source: str | Job, question: Question) -> dict[int, Step]:
@@ -151,7 +152,7 @@ def compared(found: Sequence[Prediction], job: Job, steps: dict[int, Step], ques
 def _measured(
     trainer: Trainer, data: tuple[list[np.ndarray], list[np.ndarray]], ranks: tuple[int, int], question: Question
 ) -> Step:
-    return measure(trainer, *data, ranks, question.stages, bucket_bytes=question.bucket_bytes)
+    return measure(trainer, *data, ranks, question.stages, bucket_bytes=question.bucket_bytes, runs=question.runs)
 
 
 def _saved(path: Path, question: Question) -> dict[int, Step]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,7 +34,6 @@ from pullback.relax.transform.plan_memory import Plan
 from pullback.runtime.collectives import piece
 from pullback.runtime.library import get_num_threads
 from pullback.runtime.ranks import current, run_local, using
-from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.scale.calibrate import processor
 from pullback.scale.imagined import Imagined
@@ -61,7 +60,8 @@ def measure(
     program, batch = _program_and_batch(trainer, inputs, targets, runs)
     values, given = batch.values, batch.inputs
     arguments = values.copy().arguments(program.interface, STEP, given, batch.targets)
-    alone = _timed(program.training_vm.executable.function(STEP), arguments, runs)
+    with using(Imagined(1)):
+        alone = _timed(program.training_vm.executable.function(STEP), arguments, runs)
     return Step(
         title=title or type(trainer.model).__name__,
         rows=given[0].shape[0] if given and given[0].shape else 1,
@@ -92,9 +92,9 @@ def run(
         call()
         for _ in range(steps):
             current().barrier()
-            begin = perf_counter()
+            begin = time.perf_counter()
             call()
-            found.append(perf_counter() - begin)
+            found.append(time.perf_counter() - begin)
         return found
 
     return np.max(run_local(ranks, steps_of), axis=0).tolist()
@@ -120,11 +120,18 @@ class _Times:
 
 
 def _timed(function: CompiledFunction, flat: Sequence[Tensor], runs: int) -> _Times:
+    """By the clock of imagined ranks."""
+    clock = time.thread_time if get_num_threads() == 1 else time.perf_counter
     call: Any = function.bind(flat)
     call()
-    reports: list[Report] = [call.profile() for _ in range(runs)]
-    seconds = tuple(median(r.calls[k].microseconds for r in reports) / 1e6 for k in range(len(reports[0].calls)))
-    return _Times(seconds, median(r.wall for r in reports) / 1e6)
+    reports, walls = [], []
+    for _ in range(runs):
+        reports.append(call.profile())
+        begin = clock()
+        call()
+        walls.append(clock() - begin)
+    seconds = (median(r.calls[k].microseconds for r in reports) / 1e6 for k in range(len(reports[0].calls)))
+    return _Times(tuple(seconds), median(walls))
 
 
 @dataclass(frozen=True)
