@@ -48,6 +48,11 @@ class Engine:
         self.table: int = library.pb_ranks_table(handle)
         library.pb_ranks_set_timeout(handle, int(variable("PULLBACK_RANKS_TIMEOUT", "600")) * 10**9)
 
+    @property
+    def waited(self) -> float:
+        """Seconds that this rank has spent in collectives, starting them and waiting for them."""
+        return library.pb_collectives_waited(self.table) / 1e9
+
     @classmethod
     def local(cls, size: int) -> list[Engine]:
         """Those of ranks that are threads of this process."""
@@ -110,6 +115,11 @@ class Engine:
         """Say to all ranks that this one failed."""
         if self._handle is not None:
             library.pb_ranks_fail(self._handle, message.encode())
+
+    def leave(self) -> None:
+        """Say to all ranks that this one ends, which those do that wait for it."""
+        if self._handle is not None:
+            library.pb_ranks_leave(self._handle)
 
     def close(self) -> None:
         """End it; nobody calls code with its table any more."""

@@ -266,7 +266,8 @@ class Job:
         self.library.call("MPI_Abort", self.library.handle(self.library.flavour.world), code)
 
     def end(self) -> None:
-        """End MPI where we began it. All ranks do so."""
+        """End MPI where we began it. All ranks do so, or those fail that wait for this one."""
+        self.engine.leave()
         self.engine.close()
         if self.owns_mpi and not self.library.asked("MPI_Finalized"):
             self.library.call("MPI_Finalize")

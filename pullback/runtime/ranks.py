@@ -124,10 +124,27 @@ class _Meeting:
 
     def __init__(self, size: int) -> None:
         self.size, self.values = size, [None] * size
-        self.barrier = threading.Barrier(size)
         self.failure: str | None = None
         self.lock = threading.Lock()
+        self._changed = threading.Condition(self.lock)
+        self._here = self._times = 0  # how many wait now, and how often all of them have met
+        self._ended: list[tuple[int, str | None]] = []
         self._engines: list[Engine] = []
+
+    def wait(self) -> None:
+        """Wait for all ranks; a RankError when one fails, or has ended."""
+        with self._changed:
+            times = self._times
+            self._here += 1
+            if self._here == self.size:
+                self._here, self._times = 0, times + 1
+                self._changed.notify_all()
+            while self._times == times:
+                if self.failure is None and self._ended:
+                    self.failure = f"rank {self._ended[0][0]} ended, and others wait for it"
+                if self.failure is not None:
+                    raise RankError(self.failure)
+                self._changed.wait()
 
     @property
     def engines(self) -> list[Engine]:
@@ -135,21 +152,35 @@ class _Meeting:
         with self.lock:
             if not self._engines:
                 self._engines = Engine.local(self.size)
-                if self.failure is not None:
-                    self._engines[0].fail(self.failure)
+                for rank, message in self._ended:
+                    self._tell(rank, message)
             return self._engines
 
-    def fail(self, rank: int, message: str) -> None:
-        with self.lock:
-            self.failure = self.failure or f"rank {rank} failed: {message}"
-            for engine in self._engines[rank : rank + 1]:
-                engine.fail(message)
-        self.barrier.abort()
+    def _tell(self, rank: int, message: str | None) -> None:
+        """Tell the engines that a rank ended, or failed with a message."""
+        engine = self._engines[rank]
+        if message is None:
+            engine.leave()
+        else:
+            engine.fail(message)
+
+    def end(self, rank: int, message: str | None) -> None:
+        """A rank has come to its end, or failed with a message."""
+        with self._changed:
+            self._ended.append((rank, message))
+            if message is not None:
+                self.failure = self.failure or f"rank {rank} failed: {message}"
+            if self._engines:
+                self._tell(rank, message)
+            self._changed.notify_all()
 
     def check(self, rank: int) -> None:
         found = self.failure or (self._engines[rank].failure if self._engines else None)
         if found is not None:
             raise RankError(found)
+
+    def waited(self, rank: int) -> float:
+        return self._engines[rank].waited if self._engines else 0.0
 
     def close(self) -> None:
         for engine in self._engines:
@@ -164,7 +195,7 @@ class Local(Ranks):
         self._waited = 0.0
 
     def waited(self) -> float:
-        return self._waited
+        return self._waited + self._meeting.waited(self.rank)
 
     def exchange(self, value: T) -> list[T]:
         self._meeting.values[self.rank] = value  # type: ignore[call-overload]
@@ -176,14 +207,12 @@ class Local(Ranks):
     def _wait(self) -> None:
         began = time.perf_counter()
         try:
-            self._meeting.barrier.wait()
-        except threading.BrokenBarrierError:
-            raise RankError(self._meeting.failure or "another rank ended") from None
+            self._meeting.wait()
         finally:
             self._waited += time.perf_counter() - began
 
     def fail(self, message: str) -> None:
-        self._meeting.fail(self.rank, message)
+        self._meeting.end(self.rank, message)
 
     @functools.cached_property
     def table(self) -> int:  # type: ignore[override]
@@ -338,7 +367,7 @@ def using(ranks: Ranks) -> Iterator[Ranks]:
 def run_local(size: int, function: Callable[[int], T]) -> list[T]:
     """Call ``function(rank)`` in ``size`` threads that are ranks of each other; returns what each returned.
 
-    Where one raises, the others get a RankError at their next collective, and its error is raised.
+    Where one raises or returns, the others get a RankError where they wait for it; what was raised is raised.
 
     >>> run_local(4, lambda rank: sum(current().exchange(rank)))
     [6, 6, 6, 6]
@@ -347,15 +376,16 @@ def run_local(size: int, function: Callable[[int], T]) -> list[T]:
         raise ArgumentError(f"the number of ranks must be an int of at least 1, got {size!r}")
     meeting = _Meeting(size)
     results: list[Any] = [None] * size
-    errors: list[BaseException | None] = [None] * size
+    errors: list[BaseException] = []  # the first comes first
 
     def run(rank: int) -> None:
         with using(Local(rank, meeting)):
             try:
                 results[rank] = function(rank)
+                meeting.end(rank, None)
             except BaseException as error:
-                errors[rank] = error
-                meeting.fail(rank, f"{type(error).__name__}: {error}")
+                errors.append(error)
+                meeting.end(rank, f"{type(error).__name__}: {error}")
 
     threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(size)]
     for thread in threads:
@@ -363,7 +393,6 @@ def run_local(size: int, function: Callable[[int], T]) -> list[T]:
     for thread in threads:
         thread.join()
     meeting.close()
-    found = [e for e in errors if e is not None]
-    if found:
-        raise next((e for e in found if not isinstance(e, RankError)), found[0])
+    if errors:
+        raise next((e for e in errors if not isinstance(e, RankError)), errors[0])
     return results

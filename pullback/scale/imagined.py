@@ -12,6 +12,7 @@ from typing import TypeVar
 from pullback.ir.errors import InternalError
 from pullback.runtime.collectives import KINDS, piece_length
 from pullback.runtime.dtype import NUMPY_DTYPES
+from pullback.runtime.engine import Collective
 from pullback.runtime.library import runtime_table
 from pullback.runtime.ranks import Ranks
 from pullback.tir.expr import nbytes
@@ -29,17 +30,6 @@ class _Table(ctypes.Structure):
         ("abi", ctypes.c_int64), ("parallel_for", ctypes.c_void_p), ("now_ns", ctypes.c_void_p),
         ("parallel_share", ctypes.c_void_p), ("grow", ctypes.c_void_p), ("shrink", ctypes.c_void_p),
         ("ranks", ctypes.c_void_p), ("start", _START), ("wait", _WAIT),
-    ]  # fmt: skip
-
-
-class _Collective(ctypes.Structure):
-    """``struct pb_collective`` of rt.h."""
-
-    _fields_ = [
-        *((name, ctypes.c_int32) for name in ("kind", "reduction", "dtype", "root", "shards", "count", "ranks")),
-        ("elements", ctypes.POINTER(ctypes.c_int64)),
-        ("given", ctypes.POINTER(ctypes.c_void_p)),
-        ("received", ctypes.POINTER(ctypes.c_void_p)),
     ]  # fmt: skip
 
 
@@ -69,7 +59,7 @@ class Imagined(Ranks):
         raise InternalError(message)
 
     def _start(self, table: int, address: int) -> int:
-        what = _Collective.from_address(address)
+        what = Collective.from_address(address)
         kind, item = KINDS[what.kind], _ITEM_BYTES[what.dtype]
         for k in range(what.count):
             if kind == "rank":

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +34,7 @@ from pullback.runtime.library import get_num_threads
 from pullback.runtime.ranks import using
 from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, tensor
+from pullback.scale.calibrate import processor
 from pullback.scale.imagined import Imagined
 from pullback.scale.step import STAGES, Begin, End, Kernel, Memory, RankStep, Step, Two
 from pullback.target import Target
@@ -65,7 +65,7 @@ def measure(
     arguments = values.copy().arguments(interface, STEP, given, labels)
     alone = _timed(executable.function(STEP), arguments, runs)
     sizes = executable.function(STEP).sizes_of(arguments)
-    batch = _Batch(values, given, labels, sizes, executable.target, runs, _copying())
+    batch = _Batch(values, given, labels, sizes, executable.target, runs, processor()[1])
     return Step(
         title=title or type(trainer.model).__name__,
         rows=given[0].shape[0] if given and given[0].shape else 1,
@@ -204,17 +204,6 @@ def _place(buffer: Buffer) -> tuple[str, int]:
 
 def _bytes(buffer: Buffer) -> int:
     return math.prod(buffer.shape) * item_bytes(buffer.dtype)  # type: ignore[arg-type]
-
-
-def _copying() -> float:
-    """Bytes a second that a thread copies, from caches to caches."""
-    given, taken = np.zeros((2, 1 << 18), np.uint8)
-    times = []
-    for _ in range(50):
-        begin = perf_counter()
-        np.copyto(taken, given)
-        times.append(perf_counter() - begin)
-    return given.nbytes / median(times)
 
 
 def _memory(module: IRModule, plan: Plan) -> Memory:

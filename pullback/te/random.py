@@ -41,9 +41,10 @@ class Shard:
 
     def groups(self, shape: Sequence[int | PrimExpr], dtype: str) -> int | None:
         """Of how many groups a run is, where they are whole; None: they are not, or it is not known."""
-        if not all(isinstance(s, int) for s in shape) or 0 in shape:
+        sizes = [s for s in shape if isinstance(s, int)]
+        if len(sizes) < len(shape) or 0 in sizes:
             return None
-        groups, rest = divmod(math.prod(shape[self.axis :]), group_size(dtype))
+        groups, rest = divmod(math.prod(sizes[self.axis :]), group_size(dtype))
         return None if rest else groups
 
 
@@ -104,8 +105,8 @@ def number(tensor: Tensor) -> PrimExpr:
     """The row-major number of an element of :func:`bits`, in the axes of its stage; in a shard of runs of whole groups,
     the number that it has in the shard."""
     low: Any = tensor.body.args[1]  # type: ignore[union-attr]
-    block = (low.a if isinstance(low, Binary) else low).value
-    return block if isinstance(block, IntImm) else block.b.a
+    block: Any = low.a if isinstance(low, Binary) else low
+    return block.value if isinstance(block.value, IntImm) else block.value.b.a
 
 
 @dataclass(frozen=True)

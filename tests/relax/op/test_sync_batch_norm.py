@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+import pullback
 from pullback import tir
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
 from pullback.ir.module import IRModule
@@ -27,6 +29,7 @@ from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.ranks import run_local
 
 CHANNELS = 3
+FORMS = ["op", "decomposed", "native"]
 PARAMETERS = ("gamma", "beta", "moving_mean", "moving_var")
 
 
@@ -76,7 +79,20 @@ def by_torch(arrays: Any, channel: int, momentum: float, moves: bool) -> tuple[l
     return [t.detach().numpy() for t in (loss, new_mean, new_var)], [a.numpy() for a in zeros]
 
 
-@pytest.mark.parametrize("form", ["op", "decomposed"])
+def runner(module: IRModule, form: str) -> Callable[..., Any]:
+    """What runs ``main_adjoint``: the interpreter on the op, or on what it decomposes to, or native code."""
+    if form == "native":
+        function = pullback.compile(module)["main_adjoint"]
+        return lambda arguments: to_numpy(function(*arguments))
+    module = DecomposeOpsForTraining()(module) if form == "decomposed" else module
+    return lambda arguments: evaluate(module, "main_adjoint", arguments)
+
+
+def to_numpy(value: Any) -> Any:
+    return tuple(map(to_numpy, value)) if isinstance(value, tuple) else value.numpy()
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("moves", [False, True])
 @pytest.mark.parametrize(
     "rows, rest, axis",
@@ -95,15 +111,13 @@ def test_ranks_have_the_statistics_of_all_rows(rows, rest, axis, moves, form):
     arrays = data(shape, channel)
     expected, adjoints = by_torch(arrays, channel, 0.1, moves)
     ends = np.cumsum([0, *rows])
-    modules = [module_of((r, *rest), "float64", len(rows), moves, axis=axis) for r in rows]
-    if form == "decomposed":
-        modules = [DecomposeOpsForTraining()(m) for m in modules]
+    runs = [runner(module_of((r, *rest), "float64", len(rows), moves, axis=axis), form) for r in rows]
 
     def run(rank: int) -> Any:
         x, *parameters, weight = arrays
         own = slice(ends[rank], ends[rank + 1])
         share = np.array(rows[rank] / sum(rows))
-        return evaluate(modules[rank], "main_adjoint", [x[own], *parameters, weight[own], share])
+        return runs[rank]([x[own], *parameters, weight[own], share])
 
     found = run_local(len(rows), run)
     np.testing.assert_allclose(sum(f[0][0] for f in found), expected[0], rtol=1e-9)
@@ -116,7 +130,7 @@ def test_ranks_have_the_statistics_of_all_rows(rows, rest, axis, moves, form):
         np.testing.assert_allclose(sum(f[1][k] for f in found), adjoints[k], rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("form", ["op", "decomposed"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype, tolerance", [("float16", 4e-3), ("bfloat16", 3e-2), ("float32", 1e-5)])
 def test_half_precision_is_rounded_once(dtype, tolerance, form):
     arrays = data((7, 3, 4), 1)
@@ -125,12 +139,11 @@ def test_half_precision_is_rounded_once(dtype, tolerance, form):
     arrays = (x.astype("float64"), *arrays[1:])
     expected, adjoints = by_torch(arrays, 1, 0.1, False)
     narrow = [a.astype("float32") for a in arrays[1:]]
+    runs = [runner(module_of((rows, 3, 4), dtype, 2), form) for rows in (3, 4)]
 
     def run(rank: int) -> Any:
         own = slice(0, 3) if rank == 0 else slice(3, 7)
-        module = module_of((own.stop - own.start, 3, 4), dtype, 2)
-        module = DecomposeOpsForTraining()(module) if form == "decomposed" else module
-        return evaluate(module, "main_adjoint", [x[own], *narrow[:4], narrow[4][own], np.float32(0)])
+        return runs[rank]([x[own], *narrow[:4], narrow[4][own], np.array(0, "float32")])
 
     found = run_local(2, run)
     for k in (1, 2):  # float32 all the way
@@ -189,11 +202,11 @@ def test_any_number_of_rows():
     symbolic = module_of((tir.Var("n", "int64"), 3, 2), "float64", 2)
     other = RebatchInputs(3, "main", 1, ["weight"])(module_of((5, 3, 2), "float64", 2))
     other = Gradient("main", list(other["main"].params[:5]))(other)
-    for module in (symbolic, DecomposeOpsForTraining()(symbolic), other):
+    for compute in (*(runner(symbolic, form) for form in FORMS), runner(other, "op")):
 
-        def run(rank: int, module: IRModule = module) -> Any:
+        def run(rank: int, compute: Callable[..., Any] = compute) -> Any:
             own = slice(3 * rank, 3 + 3 * rank)
-            return evaluate(module, "main_adjoint", [x[own], *parameters, weight[own], np.array(0.5)])
+            return compute([x[own], *parameters, weight[own], np.array(0.5)])
 
         found = run_local(2, run)
         np.testing.assert_allclose(found[0][0][2], expected[2], rtol=1e-9)

@@ -42,7 +42,8 @@ def fitted(
     if not isinstance(x, np.ndarray):
         options["batch_size"] = None
     history = trainer.fit(x, y, **options)
-    return {name: history[name] for name in history}, state_of(trainer)
+    names = history.keys()
+    return {name: history[name] for name in names}, state_of(trainer)
 
 
 def bn_net() -> nn.Module:

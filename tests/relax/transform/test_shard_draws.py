@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pullback
 from pullback import tir
 from pullback.ir import IRModule, ShapeError, UserError
 from pullback.relax import BlockBuilder, TensorStructInfo, Tuple, Var
@@ -99,11 +100,12 @@ MODELS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("target", ["debug", "llvm"])
 @pytest.mark.parametrize("ranks, rows", [(2, 4), (3, 1)])
 @pytest.mark.parametrize(
     "name, symbolic", [(n, s) for n in MODELS for s in (False, True) if (n, s) != ("noise", False)]
 )
-def test_ranks_give_what_one_process_gives(name, ranks, rows, symbolic):
+def test_ranks_give_what_one_process_gives(name, ranks, rows, symbolic, target):
     model, rest = MODELS[name]
     rng = np.random.default_rng(1)
     x, w = rng.normal(size=(ranks * rows, *rest)), rng.normal(size=(16, 16)) / 4
@@ -112,8 +114,10 @@ def test_ranks_give_what_one_process_gives(name, ranks, rows, symbolic):
     assert ("ccl.rank" in calls(own["main"])) == (name not in ("weights", "one for all rows"))
 
     def run(rank: int) -> Any:
-        return evaluate(own, "main_adjoint", [x[rank * rows : (rank + 1) * rows], w, STATE])
+        loss, (dx, dw) = compiled(x[rank * rows : (rank + 1) * rows], w, STATE)
+        return loss.numpy(), (dx.numpy(), dw.numpy())
 
+    compiled = pullback.compile(own, target)["main_adjoint"]
     found = run_local(ranks, run)
     np.testing.assert_allclose(sum(f[0] for f in found), loss, rtol=1e-10)
     np.testing.assert_allclose(np.concatenate([f[1][0] for f in found]), dx, rtol=1e-9, atol=1e-12)
