@@ -191,7 +191,7 @@ class Start:
         if self._stopped_by is not None:
             return Ending(code, f"stopped by {_signal(self._stopped_by)}", stopped_by=self._stopped_by)
         reason, is_known = self._reason(code)
-        if code and not is_known:  # nothing is kept back that may explain it
+        if code and not is_known and not self._is_refused:  # nothing is kept back that may explain it
             for line in filter(str.strip, self._launchers):
                 print(line, file=sys.stderr)
         return Ending(code, reason, self._is_refused)
