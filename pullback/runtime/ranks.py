@@ -227,10 +227,9 @@ class Native(Ranks):
 
     def __init__(self, engine: Engine) -> None:
         self.rank, self.size, self._engine = engine.rank, engine.size, engine
-        self._waited = 0.0
 
     def waited(self) -> float:
-        return self._waited
+        return self._engine.waited
 
     def exchange(self, value: T) -> list[T]:
         data = np.frombuffer(pickle.dumps(value), np.uint8)
@@ -259,11 +258,7 @@ class Native(Ranks):
     def _run(
         self, kind: str, arrays: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], **options: Any
     ) -> list[np.ndarray]:
-        began = time.perf_counter()
-        try:
-            result = self._engine.collective(kind, arrays, shapes, **options)
-        finally:
-            self._waited += time.perf_counter() - began
+        result = self._engine.collective(kind, arrays, shapes, **options)
         self.check()
         return result
 
