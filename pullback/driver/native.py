@@ -6,6 +6,7 @@ read a file. The keys of the second are single kernels' loop IR, so that functio
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import itertools
@@ -52,11 +53,13 @@ def compile_function(module: IRModule, name: str, sizes: dict[str, int], target:
     options, reached = Options.of(target), part(module, name)
     key = function_key(reached, name, sizes, target, options)
     try:
-        native = _cached(key, reached, name, sizes) if level() < 2 else None
-        source = "compiled" if native is None else "read from the cache"
-        if native is None:
-            native, artifact = _made(reached, name, sizes, target, options)
-            object_cache().put(key, artifact.to_bytes())
+        # Ranks compile the same at the same moment: on one machine, one does, and the others read it.
+        with object_cache().in_turn(key) if ranks.current().size > 1 else contextlib.nullcontext():
+            native = _cached(key, reached, name, sizes) if level() < 2 else None
+            source = "compiled" if native is None else "read from the cache"
+            if native is None:
+                native, artifact = _made(reached, name, sizes, target, options)
+                object_cache().put(key, artifact.to_bytes())
     except MemoryError:
         raise CompileError(f"there is not enough memory to compile {name}", hint=headroom.HINT) from None
     layout = native.layout

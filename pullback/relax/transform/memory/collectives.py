@@ -145,7 +145,7 @@ class _Scheduler:
         self.done.add(step)
         read = {s for s in self.ahead if step in (self.after[self.wait_of[s]] or {self.wait_of[s]})}
         self.ahead -= read
-        for follower in self.after[step]:
+        for follower in sorted(self.after[step], key=self.number.__getitem__):  # all ranks find the same order
             self.missing[follower] -= 1
             self.take_late(follower)
             if not self.missing[follower] and follower not in self.turn:
