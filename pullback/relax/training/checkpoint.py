@@ -15,7 +15,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,12 @@ from pullback.ir.words import guided
 from pullback.relax.convention import LOSS_SCALE, OF_OPTIMIZER, OPTIMIZER_STATE
 from pullback.relax.struct_info import format_shape
 from pullback.relax.training import shared_file
-from pullback.relax.training.checkpoint_file import FORMAT, VERSION, CheckpointFile, open_checkpoint
+from pullback.relax.training.checkpoint_file import FORMAT, VERSION, CheckpointFile, Record, open_checkpoint
 from pullback.relax.training.initialize import static_shape
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.placement import PIECE, Placement
+from pullback.relax.training.position import Position
 from pullback.relax.training.shared_file import Run, Together
 from pullback.relax.training.step import Values
 from pullback.runtime import ranks
@@ -51,6 +52,7 @@ class Checkpoints:
     _values: Values
     _generator: np.random.Generator
     _epochs: int
+    _position: Position | None  # while an epoch runs, and after one that was interrupted
     _turn: threading.RLock
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -66,16 +68,20 @@ class Checkpoints:
         self._values.check_complete(self._interface)
         with self._turn:  # these views keep what they see: a step in another thread goes on with copies
             values, generator, epochs = self._values.all, self._generator.bit_generator.state, self._epochs
+            position = self._position
             arrays = {s: np.asarray(v) for s, v in zip(self._interface.kept, values, strict=True)}
         _check_distinct(file, self._interface.kept)
         placement = Placement.of(self._interface)
         tensors = {key_of(s): (s.info.dtype, static_shape(s), _run(a, s, placement)) for s, a in arrays.items()}
+        steps = int(arrays[self._interface.optimizer_states[0]])
         metadata = {
             **fixed_metadata(self._interface),
             "random": json.dumps(generator),
-            "steps": str(int(arrays[self._interface.optimizer_states[0]])),
+            "steps": str(steps),
             "epochs": str(epochs),
         }
+        if position is not None and position.steps == steps:  # nobody has trained since
+            metadata["position"] = position.text()
         shared_file.save(file, tensors, metadata, ranks.current())
 
     def load(self, path: str | os.PathLike[str], *, strict: bool = True, params_only: bool = False) -> None:
@@ -86,17 +92,24 @@ class Checkpoints:
         unless ``strict`` is False. (Files of versions that did not record them are taken, and so is another precision.)
         Of older versions, a file of ``Accumulate`` is taken when it was saved between two steps of the optimizer.
         ``params_only`` takes parameters and states alone, whatever they were trained with: the optimizer's states,
-        counters and random numbers stay.
+        counters and random numbers stay. Of a file that was saved in the middle of an epoch, ``fit(…, resume=path)``
+        goes on there, any other training with a new epoch.
 
         Of several ranks, all load: each reads what it holds, and they share the work of the checksum.
 
         Raises CheckpointError, on all ranks, with the trainer as it was, when the file is missing, truncated, damaged,
         of another kind, or was made by another model or optimizer; ArgumentError for what is no path.
         """
-        file = path_of(path)
         for name, value in (("strict", strict), ("params_only", params_only)):
             if not isinstance(value, bool):
                 raise ArgumentError(f"{name} must be True or False, got {value!r}")
+        self._load(path_of(path), strict, params_only)
+
+    def _load(
+        self, file: str, strict: bool = True, params_only: bool = False,
+        check: Callable[[Record], None] = lambda record: None,
+    ) -> Record:  # fmt: skip
+        """As ``load``; returns what the file's metadata say. ``check`` may refuse them."""
         interface, placement = self._interface, Placement.of(self._interface)
         groups = (interface.params, interface.states)
         groups += () if params_only else (interface.random, interface.optimizer_states)
@@ -110,6 +123,7 @@ class Checkpoints:
                     _check_optimizer(checkpoint, interface)
                 if strict and not params_only:
                     _check_identity(checkpoint, interface)
+                check(checkpoint.record)
                 return checkpoint
 
             checkpoint = together.step_here(opened)
@@ -123,13 +137,13 @@ class Checkpoints:
             loaded = [tuple(later[s] if s in later else next(read) for s in group) for group in groups]
             record = checkpoint.record
 
-            def check() -> None:
+            def check_states() -> None:
                 _check_optimizer_states(checkpoint, interface, loaded[-1])
                 if later:
                     _check_between_steps(checkpoint, interface, loaded[-1])
 
             if not params_only:
-                together.step(check)
+                together.step(check_states)
                 generator = np.random.Generator(np.random.PCG64())
                 generator.bit_generator.state = record.random
         with self._turn:
@@ -137,6 +151,8 @@ class Checkpoints:
                 self._values = Values(*loaded, self._values.random, self._values.optimizer_states)
             else:
                 self._values, self._generator, self._epochs = Values(*loaded), generator, record.epochs
+            self._position = None
+        return record
 
 
 def fixed_metadata(interface: Interface) -> dict[str, str]:

@@ -77,6 +77,7 @@ class Record:
     hyperparameters: Mapping[str, Any] | None = None
     loss: str = ""
     training: Mapping[str, Any] | None = None  # what the file was trained with; not in older files
+    position: Mapping[str, Any] | None = None  # of one that was saved within an epoch: see position.py
 
 
 class TensorFile:
@@ -401,6 +402,22 @@ def _generator(text: str) -> dict[str, Any]:
     return value
 
 
+def _position(text: str) -> dict[str, Any]:
+    """How far an epoch has come."""
+    value = _mapping(_json(text))
+    if value.keys() != {"random", "fit", "closed", "open"}:
+        raise ValueError("it is no position in an epoch")
+    for name, setting in _mapping(value["fit"]).items():
+        if setting is not None and not isinstance(setting, (bool, int)):
+            raise ValueError(f"{name} is {_kind(setting)}")
+    for name in ("closed", "open"):
+        sums = value[name]
+        if not isinstance(sums, list) or len(sums) != 4 or not all(isinstance(v, (int, float)) for v in sums):
+            raise ValueError(f"{name} is no list of two sums and two counts")
+        _integer(sums[2]), _integer(sums[3])
+    return {**value, "random": _generator(json.dumps(value["random"]))}
+
+
 _DAMAGED = "its metadata is damaged"
 _SCHEMA: dict[str, tuple[Callable[[str], Any], str]] = {
     "parameters": (_names, _DAMAGED),
@@ -413,5 +430,6 @@ _SCHEMA: dict[str, tuple[Callable[[str], Any], str]] = {
     "hyperparameters": (_plain, _DAMAGED),
     "loss": (str, _DAMAGED),
     "training": (_plain, _DAMAGED),
+    "position": (_position, _DAMAGED),
 }
-_OPTIONAL = ("optimizer_states", "hyperparameters", "loss", "training")
+_OPTIONAL = ("optimizer_states", "hyperparameters", "loss", "training", "position")

@@ -60,7 +60,7 @@ class Copies:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         weighted = state.pop("_weighted_mod", None)
-        vars(self).update(state)
+        vars(self).update({"_position": None, **state})  # older pickles have no position
         self._turn = threading.RLock()
         renewed(self, "_turn", "_generator")
         if "_values" in state:

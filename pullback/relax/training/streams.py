@@ -199,13 +199,13 @@ class Stream(Source):
         self._rings: dict[Any, Ring] = {}
 
     @abstractmethod
-    def _pass(self, size: int, order: np.ndarray | None, drop_last: bool) -> Iterator[Rows]:
+    def _pass(self, size: int, order: np.ndarray | None, drop_last: bool, skip: int) -> Iterator[Rows]:
         """The batches of one epoch."""
 
     def epochs(
-        self, size: int, order: np.ndarray | None = None, drop_last: bool = False
+        self, size: int, order: np.ndarray | None = None, drop_last: bool = False, skip: int = 0
     ) -> Generator[tuple[Batch, Epoch], None, None]:
-        feed = _Feed(self._pass(size, order, drop_last), self._ring)
+        feed = _Feed(self._pass(size, order, drop_last, skip), self._ring)
         try:
             while (taken := feed.take()) is not None:
                 yield taken
@@ -247,10 +247,17 @@ class Batches(Stream):
     def samples(self, size: int, drop_last: bool = False) -> Iterator[Batch]:
         yield self._ring(self._first).batch
 
-    def _pass(self, size: int, order: np.ndarray | None, drop_last: bool) -> Iterator[Rows]:
+    def pass_over(self, epochs: int) -> None:
+        for _ in range(epochs):
+            if self.steps is None:
+                self._iterator = self._begin()
+            else:
+                deque(self._some(self.steps), maxlen=0)
+
+    def _pass(self, size: int, order: np.ndarray | None, drop_last: bool, skip: int) -> Iterator[Rows]:
         least = len(self._first.arrays[0]) if drop_last else 0
         given = self._some(self.steps) if self.steps is not None else self._all()
-        return (rows for rows in given if len(rows.arrays[0]) >= least)
+        return itertools.islice((rows for rows in given if len(rows.arrays[0]) >= least), skip, None)
 
     def _all(self) -> Iterator[Rows]:
         iterator, self._iterator = self._iterator or self._begin(), None
@@ -294,11 +301,14 @@ class Items(Stream):
         for first, rows, _ in parts(self.rows, size, drop_last, self.steps):
             yield self._ring(self._fetch(range(first, first + rows))).batch
 
-    def _pass(self, size: int, order: np.ndarray | None, drop_last: bool) -> Iterator[Rows]:
+    def _pass(self, size: int, order: np.ndarray | None, drop_last: bool, skip: int) -> Iterator[Rows]:
         numbers = np.arange(self.rows) if order is None else order
         for first, rows, batches in parts(self.rows, size, drop_last, self.steps):
             for k in range(first, first + rows * batches, rows):
-                yield self._fetch(numbers[k : k + rows].tolist())
+                if skip:
+                    skip -= 1
+                else:
+                    yield self._fetch(numbers[k : k + rows].tolist())
 
 
 def numbered(batches: Iterator[Any], read: Callable[[Any], Rows], start: int = 1) -> Iterator[Rows]:
