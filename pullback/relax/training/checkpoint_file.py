@@ -412,7 +412,7 @@ def _position(text: str) -> dict[str, Any]:
             raise ValueError(f"{name} is {_kind(setting)}")
     for name in ("closed", "open"):
         sums = value[name]
-        if not isinstance(sums, list) or len(sums) != 4 or not all(isinstance(v, (int, float)) for v in sums):
+        if not isinstance(sums, list) or len(sums) != 4 or not all(isinstance(v, float) for v in sums[:2]):
             raise ValueError(f"{name} is no list of two sums and two counts")
         _integer(sums[2]), _integer(sums[3])
     return {**value, "random": _generator(json.dumps(value["random"]))}

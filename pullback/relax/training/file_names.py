@@ -1,4 +1,4 @@
-"""Names of files that are saved again and again, with the step, the epoch or both: ``"runs/{step:08d}.safetensors"``."""
+"""Names of files that are saved again and again, which have the step, the epoch or both: "runs/{step:08d}.bin"."""
 
 from __future__ import annotations
 
