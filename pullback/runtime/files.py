@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import platformdirs
 from filelock import lock_descriptor  # not later: it registers what forks do, and none may begin meanwhile
 
@@ -106,9 +105,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     _sync_folder(folder)
 
 
-def write_at(descriptor: int, offset: int, data: bytes | memoryview | np.ndarray) -> None:
+def write_at(descriptor: int, offset: int, data: bytes | memoryview) -> None:
     """Write all bytes to a place of a file."""
-    left = memoryview(data).cast("B") if len(data) else memoryview(b"")
+    left = memoryview(data)
     os.lseek(descriptor, offset, os.SEEK_SET)
     while left:
         left = left[os.write(descriptor, left[:_MOST_AT_ONCE]) :]

@@ -111,7 +111,7 @@ class Checkpoints:
     ) -> Record:  # fmt: skip
         """As ``load``; returns what the file's metadata say. ``check`` may refuse them."""
         interface, placement = self._interface, Placement.of(self._interface)
-        groups = (interface.params, interface.states)
+        groups: tuple[tuple[Slot, ...], ...] = (interface.params, interface.states)
         groups += () if params_only else (interface.random, interface.optimizer_states)
         together = Together(ranks.current(), file, "read", "check the path, and that the file may be read")
         with contextlib.ExitStack() as stack:

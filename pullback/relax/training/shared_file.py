@@ -163,6 +163,7 @@ def save(
     header = composed({**metadata, "sha256": "0" * 64}, entries)
     _check_agreement(together, path, header)
     own = _own_parts(entries, piece_bytes, ranks)
+    descriptor = -1
     token = secrets.token_bytes(_TOKEN_BYTES)
 
     def begin() -> tuple[str, bytes]:
@@ -179,7 +180,7 @@ def save(
     def write() -> Digests:
         with _opened(descriptor, temporary, path, token, ranks) as file:
             for name, first, last in _spans(own, runs):
-                write_at(file, len(header) + entries[name].begin + first, runs[name].bytes(first, last))
+                write_at(file, len(header) + entries[name].begin + first, runs[name].bytes(first, last).data)
             return {
                 (n, first): digest_of(runs[n].bytes(first, last)) for n, first, last in own if runs[n].has(first, last)
             }
@@ -198,7 +199,6 @@ def save(
         stack.close()
 
     with contextlib.ExitStack() as stack:
-        descriptor = -1
         temporary, token = together.step_of_first(begin)
         found = together.step(write)
         if any(piece_bytes.values()):
@@ -263,7 +263,7 @@ def _read(descriptor: int, offset: int, count: int) -> np.ndarray:
     """Bytes at a place of a file."""
     found = np.empty(count, np.uint8)
     os.lseek(descriptor, offset, os.SEEK_SET)
-    left = memoryview(found)
+    left = found.data
     while left:
         data = os.read(descriptor, len(left))
         if not data:
