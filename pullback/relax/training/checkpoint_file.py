@@ -240,12 +240,14 @@ def laid_out(types: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Entr
 
 
 def composed(metadata: Mapping[str, str], entries: Mapping[str, Entry]) -> bytes:
-    """What stands in a file before its tensors, which are as aligned there as :func:`laid_out` has them."""
+    """What stands in a file before its tensors, which are as aligned there as :func:`laid_out` has them: what exported
+    libraries write too."""
     table = {
         name: {"dtype": _NAMES[e.dtype], "shape": list(e.shape), "data_offsets": [e.begin, e.end]}
         for name, e in entries.items()
     }
-    header = json.dumps({"__metadata__": dict(sorted(metadata.items())), **table}, separators=(",", ":")).encode()
+    texts = {key: metadata[key] for key in sorted(metadata, key=lambda key: (key == "sha256", key))}
+    header = json.dumps({"__metadata__": texts, **table}, separators=(",", ":")).encode()
     header += b" " * (-len(header) % _LENGTH_BYTES)
     return len(header).to_bytes(_LENGTH_BYTES, "little") + header
 

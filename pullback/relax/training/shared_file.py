@@ -15,7 +15,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -283,19 +283,24 @@ def load(file: CheckpointFile, wanted: Mapping[str, Run], together: Together) ->
     _check_same_file(file, together)
     piece_bytes = {name: run.piece_bytes for name, run in wanted.items()}
     own = _own_parts(file.tensors, piece_bytes, ranks)
+    passing = np.empty(max((end - begin for _, begin, end in own), default=0), np.uint8)
 
     def read() -> Digests:
+        digests: Digests = {}
+        seen: dict[str, list[tuple[int, int]]] = {}
+        for name, begin, end in own if file.metadata["version"] != OLDER else ():
+            run = wanted.get(name)
+            if run is not None and run.has(begin, end):
+                memory = run.bytes(begin, end)
+                seen.setdefault(name, []).append((begin, end))
+            else:
+                memory = passing[: end - begin]
+            file.read_bytes(file.tensors[name], begin, memory)
+            digests[name, begin] = digest_of(memory)  # while it is in the cache
         for name, run in wanted.items():
-            file.read_bytes(file.tensors[name], run.begin, run.memory)
-        return {} if file.metadata["version"] == OLDER else {(n, b): digest_of(part(n, b, e)) for n, b, e in own}
-
-    def part(name: str, begin: int, end: int) -> np.ndarray:
-        run = wanted.get(name)
-        if run is not None and run.has(begin, end):
-            return run.bytes(begin, end)
-        found = np.empty(end - begin, np.uint8)
-        file.read_bytes(file.tensors[name], begin, found)
-        return found
+            for begin, end in _gaps(run, seen.get(name, [])):
+                file.read_bytes(file.tensors[name], begin, run.bytes(begin, end))
+        return digests
 
     found = together.step(read)
     if file.metadata["version"] == OLDER:  # its checksum cannot be divided
@@ -303,6 +308,15 @@ def load(file: CheckpointFile, wanted: Mapping[str, Run], together: Together) ->
     else:
         together.step(lambda: file.check_sha256(_sha256(file.metadata, file.tensors, found)))
     together.step(lambda: file.check_bools({name: run.memory for name, run in wanted.items()}))
+
+
+def _gaps(run: Run, seen: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What there is of a run between bytes that were read, which come in their order."""
+    last = run.begin
+    for begin, end in [*seen, (run.begin + run.memory.size,) * 2]:
+        if last < begin:
+            yield last, begin
+        last = end
 
 
 def _check_same_file(file: CheckpointFile, together: Together) -> None:
