@@ -32,8 +32,8 @@ from pullback.ir.errors import ArgumentError, UserError, suggestion
 from pullback.ir.words import guided, missing_from
 from pullback.relax.training.file_names import FileNames
 from pullback.relax.training.history import EpochRecord, History
+from pullback.relax.training.placement import Placement
 from pullback.relax.training.shared_file import on_first
-from pullback.runtime.ranks import current
 
 __all__ = [
     "CSVLogger", "Callback", "Checkpoint", "EarlyStopping", "LambdaCallback", "Logger", "ModelCheckpoint", "Monitor",
@@ -315,7 +315,7 @@ class ModelCheckpoint(Monitor):
             self._save(path.with_name(f"last{path.suffix}"))
 
     def _save(self, path: Path) -> None:
-        _make_folder(path)
+        _on_first(self.trainer, path, partial(path.parent.mkdir, parents=True, exist_ok=True))
         self.trainer.save(path)
 
     def _beats(self, value: float, other: float) -> bool:
@@ -327,7 +327,7 @@ class ModelCheckpoint(Monitor):
         if self.save_top_k >= 0:
             others, self._saved = self._saved[self.save_top_k :], self._saved[: self.save_top_k]
             for _, path in others:
-                on_first(current(), path, partial(path.unlink, missing_ok=True))
+                _on_first(self.trainer, path, partial(path.unlink, missing_ok=True))
 
     def _path(self, epoch: int, logs: Logs) -> Path:
         return Path(self.path.format(epoch=epoch, **logs))
@@ -392,11 +392,11 @@ class Checkpoint(Callback):
         if at == self._at:
             return
         path = self._names.path(*at)
-        _make_folder(path)
+        _on_first(self.trainer, path, partial(path.parent.mkdir, parents=True, exist_ok=True))
         self.trainer.save(path)
         self.saved, self._at = path, at
         if self._names.has_fields:
-            on_first(current(), path, self._remove_others)
+            _on_first(self.trainer, path, self._remove_others)
 
     def _remove_others(self) -> None:
         others = [path for path in self._names.there() if path != self.saved]
@@ -648,8 +648,9 @@ class Callbacks:
             callback.on_batch_end(step, {"loss": loss})
 
 
-def _make_folder(path: Path) -> None:
-    on_first(current(), path, partial(path.parent.mkdir, parents=True, exist_ok=True))
+def _on_first(trainer: Any, path: Path, action: Callable[[], None]) -> None:
+    """Do something with a trainer's files on its first rank alone."""
+    on_first(Placement.of(trainer._interface).ranks, path, action)
 
 
 def _listed(given: Any) -> list[Callback]:

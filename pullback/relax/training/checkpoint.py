@@ -33,8 +33,6 @@ from pullback.relax.training.placement import PIECE, Placement
 from pullback.relax.training.position import Position
 from pullback.relax.training.shared_file import Run, Together
 from pullback.relax.training.step import Values
-from pullback.runtime import ranks
-from pullback.runtime.collectives import piece_length
 from pullback.runtime.files import path_of, shown
 from pullback.runtime.tensor import Tensor, tensor, zeros
 
@@ -82,7 +80,7 @@ class Checkpoints:
         }
         if position is not None and position.steps == steps:  # nobody has trained since
             metadata["position"] = position.text()
-        shared_file.save(file, tensors, metadata, ranks.current())
+        shared_file.save(file, tensors, metadata, placement.ranks)
 
     def load(self, path: str | os.PathLike[str], *, strict: bool = True, params_only: bool = False) -> None:
         """Go on from a file that :meth:`save` wrote.
@@ -113,7 +111,7 @@ class Checkpoints:
         interface, placement = self._interface, Placement.of(self._interface)
         groups: tuple[tuple[Slot, ...], ...] = (interface.params, interface.states)
         groups += () if params_only else (interface.random, interface.optimizer_states)
-        together = Together(ranks.current(), file, "read", "check the path, and that the file may be read")
+        together = Together(placement.ranks, file, "read", "check the path, and that the file may be read")
         with contextlib.ExitStack() as stack:
 
             def opened() -> CheckpointFile:
@@ -179,16 +177,14 @@ def key_of(slot: Slot) -> str:
 def _run(array: np.ndarray, slot: Slot, placement: Placement) -> Run:
     """What this rank has of a tensor."""
     if placement.kind(slot) == PIECE:
-        return Run.piece(array, math.prod(static_shape(slot)), ranks.current())
+        return Run.piece(array, math.prod(static_shape(slot)), placement.ranks)
     return Run.whole(array)
 
 
 def _empty(slot: Slot, placement: Placement) -> Tensor:
     """Room for what this rank has of a tensor; zeros where padding may be."""
-    shape = static_shape(slot)
-    if placement.kind(slot) != PIECE:
-        return Tensor(shape, slot.info.dtype)
-    return zeros((piece_length(math.prod(shape), ranks.current().size),), slot.info.dtype)
+    made = zeros if placement.kind(slot) == PIECE else Tensor
+    return made(placement.shape(slot), slot.info.dtype)
 
 
 def _keys_in_file(groups: Iterable[tuple[Slot, ...]], later: Mapping[Slot, Tensor]) -> Iterator[tuple[str, Slot]]:

@@ -25,11 +25,11 @@ from pullback.relax.training.checkpoint_file import TensorFile, open_file
 from pullback.relax.training.initialize import static_shape
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer import SGD
+from pullback.relax.training.placement import Placement
 from pullback.relax.training.shared_file import on_first
 from pullback.relax.training.subset import trained_by
 from pullback.relax.transform.low_rank import as_attribute, updates_of
 from pullback.runtime.files import path_of, shown, write_atomically
-from pullback.runtime.ranks import current
 from pullback.runtime.tensor import Tensor
 
 FORMAT = "pullback-adapter"
@@ -78,7 +78,11 @@ class FineTuning:
         with self._turn:
             tensors = {name: np.asarray(self.value_of(name)) for name in names}
         metadata = {"format": FORMAT, "version": "1", "low_rank": json.dumps(as_attribute(updates_of(self.mod)))}
-        on_first(current(), file, lambda: write_atomically(file, safetensors.numpy.save(tensors, metadata)))
+        on_first(
+            Placement.of(self._interface).ranks,
+            file,
+            lambda: write_atomically(file, safetensors.numpy.save(tensors, metadata)),
+        )
 
     def load_adapter(self, path: str | os.PathLike[str]) -> None:
         """Take what :meth:`save_adapter` wrote for a model with the same updates, or what PEFT wrote

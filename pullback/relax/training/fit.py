@@ -28,12 +28,12 @@ from pullback.relax.training.initialize import generator
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.lr_find import LRCurve, lr_curve
 from pullback.relax.training.metrics import Metrics, Running
+from pullback.relax.training.placement import Placement
 from pullback.relax.training.position import Position, Sums, file_to_resume
 from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.progress import Progress, check_verbose
 from pullback.relax.training.sources import gives_arrays
 from pullback.relax.training.step import Values
-from pullback.runtime import ranks
 from pullback.runtime.epoch import Epoch
 
 SLICE_SECONDS = 0.05  # how long steps may run before Python looks after signals, other threads and the progress bar
@@ -217,7 +217,7 @@ class Fitting(Feeding):
         measured = Metrics.of(metrics, self._interface)
         called = Callbacks(callbacks, logger, self, history)
         called.check(self._names(measured, bool(train_metrics), validation_data is not None), measured.modes)
-        file = None if resume is None else file_to_resume(resume, callbacks, ranks.current())
+        file = None if resume is None else file_to_resume(resume, callbacks, Placement.of(self._interface).ranks)
         with Progress(verbose, history) as progress:
             run = _Run(
                 data, validation_data, size, bool(shuffle), drop_last, bool(detect_nan), measured, bool(train_metrics),
