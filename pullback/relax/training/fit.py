@@ -290,7 +290,7 @@ class Fitting(Feeding):
                 else:
                     position = position.after_loop()
                 self._train(batch, epoch, run, measured, position)
-                position, last = position.at(epoch, self.steps), epoch.loss
+                position, last = position.at(epoch, batch.rows, self.steps), epoch.loss
                 if self.stop_training:
                     break
         if run.callbacks.watch_batches and run.called != self.steps:
@@ -490,7 +490,7 @@ class Fitting(Feeding):
                 raise ArgumentError(f"step {step}: {told.message}", span=told.span, hint=told.hint) from None
             finally:
                 if position is not None:
-                    self._position = position.at(epoch, self.steps)
+                    self._position = position.at(epoch, batch.rows, self.steps)
 
     def _measured_step(self, program: Program, batch: Batch, epoch: Epoch, measured: Running) -> None:
         epoch.gather()

@@ -36,8 +36,9 @@ class Sums:
         return Sums(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     @staticmethod
-    def of(epoch: Epoch) -> Sums:
-        return Sums(epoch.loss_sum, epoch.divisor_sum, epoch.done, epoch.done * epoch.batch_rows)
+    def of(epoch: Epoch, rows: int) -> Sums:
+        """Of a loop over batches of so many rows."""
+        return Sums(epoch.loss_sum, epoch.divisor_sum, epoch.done, epoch.done * rows)
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class Position:
     def done(self) -> Sums:
         return self.closed + self.open
 
-    def at(self, epoch: Epoch, steps: int) -> Position:
-        """After some steps of a loop."""
-        return replace(self, open=Sums.of(epoch), steps=steps)
+    def at(self, epoch: Epoch, rows: int, steps: int) -> Position:
+        """After some steps of a loop over batches of so many rows."""
+        return replace(self, open=Sums.of(epoch, rows), steps=steps)
 
     def after_loop(self) -> Position:
         return replace(self, closed=self.done, open=Sums())
