@@ -203,6 +203,11 @@ def loaded() -> list[str]:
     return [path for path in paths if os.path.basename(path).startswith(("libmpi.so", "libmpi_abi.so"))]
 
 
+def is_begun() -> bool:
+    """Whether this program has begun MPI, as the import of mpi4py does."""
+    return any(Library(path).asked("MPI_Initialized") for path in loaded())
+
+
 def _folders() -> Iterator[Path]:
     """Where libraries may be: of this Python's packages, and beside the launcher."""
     yield Path(sysconfig.get_path("data")) / "lib"

@@ -299,7 +299,7 @@ def start() -> Ranks:
     with _starting:
         if getattr(_mine, "ranks", None) is None and not _process:
             started = mpi.launcher()
-            if started is not None or mpi.loaded():
+            if started is not None or mpi.is_begun():
                 _begin(mpi.join(started))
             elif (others := mpi.started_otherwise()) is not None:
                 raise UserError(f"{others}, which do not know each other", hint=mpi.HOW_TO_START)

@@ -94,7 +94,7 @@ def test_a_rank_that_exits_early_is_missed(launcher: mpirun.Launcher) -> None:
 
 def test_one_process_loads_no_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mpi, "launcher", lambda: None)
-    monkeypatch.setattr(mpi, "loaded", list)
+    monkeypatch.setattr(mpi, "is_begun", lambda: False)
     monkeypatch.setattr(mpi, "started_otherwise", lambda: None)
     monkeypatch.setattr(mpi, "join", lambda started: pytest.fail("there is nothing to join"))
     assert (ranks.start().rank, ranks.start().size) == (0, 1)
@@ -136,7 +136,7 @@ def test_processes_without_mpi_are_refused(
 ) -> None:
     assert mpi.started_otherwise(environment) == what
     monkeypatch.setattr(mpi, "launcher", lambda: None)
-    monkeypatch.setattr(mpi, "loaded", list)
+    monkeypatch.setattr(mpi, "is_begun", lambda: False)
     monkeypatch.setattr(mpi, "started_otherwise", lambda: what)
     with pytest.raises(UserError, match=f"{what}, which do not know each other") as info:
         ranks.start()

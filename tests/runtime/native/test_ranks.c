@@ -230,6 +230,42 @@ static void one_does_not_come(pb_ranks *ranks)
     CHECK(pb_ranks_rank(ranks) == 0 || strstr(pb_ranks_failure(ranks), "waits for rank 0") != NULL);
 }
 
+/* Sums are computed as the caller's own are, whoever computes them: here with subnormal numbers as zeros, or as they
+ * are. */
+static void subnormal_numbers(pb_ranks *ranks)
+{
+    enum { COUNT = 50000 };
+    uint64_t before = pb_float_mode();
+#if defined(__SSE__)
+    uint64_t flushed = before | 0x8040;
+#elif defined(__aarch64__)
+    uint64_t flushed = before | 1u << 24;
+#else
+    uint64_t flushed = before;
+#endif
+    float *given = malloc(COUNT * sizeof *given), *received = malloc(COUNT * sizeof *received);
+    const uint32_t word = 0x400; /* 2^-139 */
+    for (int i = 0; i < COUNT; i++)
+        memcpy(&given[i], &word, sizeof word);
+    for (int lap = 0; lap < 4; lap++) {
+        uint64_t mode = lap % 2 ? flushed : before;
+        pb_set_float_mode(mode);
+        int64_t ticket = start_large(ranks, given, received, COUNT);
+        if (lap >= 2)
+            nanosleep(&(struct timespec){0, 20000000}, NULL); /* the thread does it meanwhile */
+        pb_ranks_table(ranks)->wait(pb_ranks_table(ranks), ticket);
+        CHECK(pb_float_mode() == mode);
+        pb_set_float_mode(before);
+        for (int i = 0; i < COUNT; i++) {
+            uint32_t sum;
+            memcpy(&sum, &received[i], sizeof sum);
+            CHECK(sum == (mode == before ? 2 * word : 0));
+        }
+    }
+    free(given);
+    free(received);
+}
+
 /* The handles are closed while collectives are in progress. */
 static void nobody_waits(pb_ranks *ranks)
 {
@@ -250,5 +286,6 @@ static void test_ranks(void)
         run_ranks(2, nobody_waits);
     }
     run_ranks(3, one_does_not_come);
+    run_ranks(2, subnormal_numbers);
     CHECK(pb_ranks_local(0, NULL) == PB_ERROR_ARGUMENT);
 }
