@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 ANSWER_SECONDS = 900.0
@@ -83,6 +83,18 @@ class WorkerError(RuntimeError):
     """A worker process ended or kept silent; the message is its last error, or the last line it printed."""
 
 
+class Asked(Protocol):
+    """Who answers the parent's commands for a side: a context manager that ends it. Raises a WorkerError."""
+
+    def __enter__(self) -> Asked: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def ask(self, **command: Any) -> dict[str, Any]: ...
+
+    def answer(self) -> dict[str, Any]: ...
+
+
 class Worker:
     """A running worker process; a context manager that ends it."""
 
@@ -90,7 +102,7 @@ class Worker:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
         self._process = subprocess.Popen(
             [side.python, "-m", f"benchmarks.workers.{side.worker}", str(side.threads), *side.arguments],
-            cwd=ROOT, env=_environment(side, cache), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            cwd=ROOT, env=environment_of(side, cache), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
         )  # fmt: skip
         self._pending = b""
 
@@ -132,9 +144,14 @@ class Worker:
     def _last_words(self) -> str:
         code = self._process.wait(timeout=10)
         self._errors.seek(0)
-        lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
-        errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failed)\b", line)]
-        return (errors or lines or [f"ended with code {code}"])[-1]
+        return last_words(self._errors.read(), code)
+
+
+def last_words(errors: bytes, code: int) -> str:
+    """Why a process ended, by what it wrote to standard error."""
+    lines = [line.strip() for line in errors.decode(errors="replace").splitlines() if line.strip()]
+    found = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failed)\b", line)]
+    return (found or lines or [f"ended with code {code}"])[-1]
 
 
 def measure(
@@ -144,19 +161,21 @@ def measure(
     *,
     cached: bool = False,
     say: Callable[[str], None] = lambda line: None,
+    start: Callable[[Side, Path], Asked] = Worker,
 ) -> list[Measurement]:
     """Build every side, then run `rounds` interleaved rounds of `seconds` for each case of each side.
 
-    `cached` builds every side once more, in a new process over the caches that the first one left.
+    `cached` builds every side once more, in a new process over the caches that the first one left. `start` starts a
+    side that is more than one process.
     """
     measurements = [Measurement(side) for side in sides]
     with tempfile.TemporaryDirectory(prefix="pullback-bench-") as folder:
         caches = {id(m): Path(folder) / str(number) for number, m in enumerate(measurements)}
-        workers: dict[int, Worker] = {}
+        workers: dict[int, Asked] = {}
         try:
             for m in measurements:
                 say(f"building {m.side.name}")
-                workers[id(m)] = Worker(m.side, caches[id(m)])
+                workers[id(m)] = start(m.side, caches[id(m)])
                 _guard(m, _build, workers[id(m)])
             for number in range(rounds):
                 say(f"round {number + 1} of {rounds}")
@@ -169,7 +188,7 @@ def measure(
         if cached:
             for m in measurements:
                 say(f"building {m.side.name} again, from its cache")
-                with Worker(m.side, caches[id(m)]) as worker:
+                with start(m.side, caches[id(m)]) as worker:
                     _guard(m, _build_again, worker)
     return measurements
 
@@ -206,19 +225,19 @@ def _guard(m: Measurement, action: Callable[..., None], *arguments: Any) -> None
             m.failure = str(error)
 
 
-def _build(m: Measurement, worker: Worker) -> None:
+def _build(m: Measurement, worker: Asked) -> None:
     m.versions = worker.answer()["versions"]
     answer = worker.ask(do="build")
     m.first_seconds, m.results, m.failures = (answer[key] for key in ("first_seconds", "results", "failures"))
     m.about = answer["about"]
 
 
-def _build_again(m: Measurement, worker: Worker) -> None:
+def _build_again(m: Measurement, worker: Asked) -> None:
     worker.answer()
     m.cached_first_seconds = worker.ask(do="build")["first_seconds"]
 
 
-def _round(m: Measurement, worker: Worker, case: str, seconds: float) -> None:
+def _round(m: Measurement, worker: Asked, case: str, seconds: float) -> None:
     answer = worker.ask(do="round", case=case, seconds=seconds)
     m.rounds.setdefault(case, []).append(answer["median_seconds"])
     m.quick.setdefault(case, []).append(answer["quick_seconds"])
@@ -226,7 +245,7 @@ def _round(m: Measurement, worker: Worker, case: str, seconds: float) -> None:
     m.idle_processor_seconds = answer["idle_processor_seconds"]
 
 
-def _environment(side: Side, cache: Path) -> dict[str, str]:
+def environment_of(side: Side, cache: Path) -> dict[str, str]:
     """The same thread count for every library, and caches that are empty at the start of the run."""
     cache.mkdir(parents=True, exist_ok=True)
     return (

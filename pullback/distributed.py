@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from pullback.ir.words import missing_from
 from pullback.relax.training.distribution import DataParallel, Distribution, Mesh, ZeRO
-from pullback.runtime.ranks import RankError, current, run_local
+from pullback.runtime.ranks import RankError, run_local, start
 
 __all__ = [
     "DataParallel", "Distribution", "Mesh", "RankError", "ZeRO", "barrier", "broadcast", "exchange", "is_first", "rank",
@@ -27,22 +27,22 @@ T = TypeVar("T")
 
 def rank() -> int:
     """The number of this rank, from 0 on."""
-    return current().rank
+    return start().rank
 
 
 def size() -> int:
     """How many ranks there are."""
-    return current().size
+    return start().size
 
 
 def is_first() -> bool:
     """Whether this is rank 0, which prints and writes what is to be printed or written once."""
-    return current().is_first
+    return start().is_first
 
 
 def broadcast(value: T, root: int = 0) -> T:
     """The value of rank ``root``: anything that pickles. All ranks call it."""
-    return current().broadcast(value, root)
+    return start().broadcast(value, root)
 
 
 def exchange(value: T) -> list[T]:
@@ -50,12 +50,12 @@ def exchange(value: T) -> list[T]:
 
     >>> sum(pullback.distributed.exchange(len(mine)))
     """
-    return current().exchange(value)
+    return start().exchange(value)
 
 
 def barrier() -> None:
     """Wait until all ranks are here. All ranks call it."""
-    current().barrier()
+    start().barrier()
 
 
 __getattr__ = missing_from(globals())

@@ -1,8 +1,9 @@
 """What every worker process does: import its library, build its cases, and run a round when the parent says so.
 
 Commands come as JSON lines on standard input, answers go as JSON lines to the original standard output (prints of the
-libraries go to standard error). Between two rounds a worker is blocked on the pipe; it reports how much processor time
-it used nevertheless, so that a library whose threads keep spinning is seen.
+libraries go to standard error); ranks of a job have a socket for both (`benchmarks/jobs.py`). Between two rounds a
+worker is blocked on the pipe; it reports how much processor time it used nevertheless, so that a library whose threads
+keep spinning is seen.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -18,13 +20,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 Step = Callable[[], float | None]
 """One synchronised step: it returns the loss (or None where there is none) as a Python number."""
 RECORDED_STEPS = 10
+SOCKET = "BENCH_SOCKET"  # the variable by which ranks of a job find who started them
 
 
 class Timed:
@@ -70,8 +73,7 @@ def serve(
     side's time nor as its memory; `prepare(*arguments)` builds and compiles the named cases; `about()` says what else
     the parent's table has of the side that was built.
     """
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
+    commands, answers = _channel()
     threads, arguments = int(sys.argv[1]), sys.argv[2:]
     _use_processors(threads)
     versions = load()
@@ -82,18 +84,30 @@ def serve(
 
     cases: Cases = {}
     idle_since, idle_seconds = time.process_time(), 0.0
-    for line in sys.stdin:
+    for line in commands:
         idle_seconds += time.process_time() - idle_since
         command = json.loads(line)
         if command["do"] == "build":
             cases, answer = _build(prepare, arguments)
             answer["about"] = about()
         else:
-            answer = _round(cases[command["case"]], command["seconds"])
+            answer = _round(cases[command["case"]], command["seconds"], command.get("steps"))
             answer |= {"memory_bytes": high_water_bytes() - baseline, "idle_processor_seconds": idle_seconds}
         print(json.dumps(answer), file=answers)
         time.sleep(0.01)  # let the library's threads park before idling is watched
         idle_since = time.process_time()
+
+
+def _channel() -> tuple[Iterable[str], IO[str]]:
+    """Where commands come from, and where answers go. What else is printed goes to standard error."""
+    if SOCKET in os.environ:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(os.environ[SOCKET])
+        channel = connection.makefile("r"), os.fdopen(os.dup(connection.fileno()), "w", buffering=1)
+    else:
+        channel = sys.stdin, os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return channel
 
 
 def draw_model(name: str, *_: str) -> None:
@@ -181,11 +195,18 @@ def _build(prepare: Callable[..., Cases], arguments: list[str]) -> tuple[Cases, 
     return cases, {"first_seconds": first_seconds, "results": recorded, "failures": failures}
 
 
-def _round(case: Step | Timed, seconds: float) -> dict[str, Any]:
-    """Run one case for about `seconds`, after a warm-up of a tenth of it; the median of the single steps' times."""
+def _round(case: Step | Timed, seconds: float, steps: int | None = None) -> dict[str, Any]:
+    """Run one case for about `seconds`, after a warm-up of a tenth of it; the median of the single steps' times.
+
+    With `steps` it runs so many after one, whatever they take: ranks have to make equally many.
+    """
     measure = case.seconds if isinstance(case, Timed) else _wall_clock(case)
-    _run(measure, seconds / 10, least=1)
-    times = _run(measure, seconds)
+    if steps is None:
+        _run(measure, seconds / 10, least=1)
+        times = _run(measure, seconds)
+    else:
+        measure()
+        times = [measure() for _ in range(steps)]
     quick = sorted(times)[len(times) // 10]  # as fast as a tenth of them: when nobody else uses the machine, mostly
     medians = {"median_seconds": statistics.median(times), "quick_seconds": quick}
     return medians | {"mean_seconds": statistics.fmean(times), "steps": len(times)}

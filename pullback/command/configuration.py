@@ -55,7 +55,9 @@ from pullback.ir.words import explained, unknown_argument
 from pullback.nn.train import LOSSES
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.training import loss as losses
+from pullback.relax.training.distribution import Distribution
 from pullback.relax.training.trainer import Trainer
+from pullback.runtime.ranks import current
 
 SECTIONS = ("model", "loss", "optimizer", "trainer", "data", "fit", "callbacks", "output")
 NEEDED = ("model", "loss", "optimizer", "data")
@@ -197,7 +199,7 @@ class _Configuration:
             {} if example is None else {"example": example}
         )
         _check_keys("trainer", options, [k for k in _parameters(pullback.trainer) if k not in (*given, "device")])
-        trainer = call(pullback.trainer, given | options, "[trainer]")
+        trainer = call(pullback.trainer, given | options | self.distributed(options), "[trainer]")
         if "csv" in self.tables["data"]:
             data = {k: _like_targets(v, trainer) for k, v in data.items()}
         return Job(trainer, data | fit, output)
@@ -225,6 +227,13 @@ class _Configuration:
             message = f"model: {name} is a {type(found).__name__}"
             raise ArgumentError(message, hint="layers (nn.Module), an IRModule, or a function that returns one")
         return call(found, table, "model", self.folder / name.rpartition(":")[0])
+
+    def distributed(self, options: Table) -> Table:
+        """The argument ``distributed`` of the trainer: several ranks train together, whether a file says so or not."""
+        chosen = options.get("distributed", "data" if current().size > 1 else None)
+        if isinstance(chosen, dict):
+            chosen = call(Distribution, chosen, "[trainer.distributed]")
+        return {"distributed": chosen}
 
     def loss(self) -> Any:
         known = LOSSES | {n: k for n, k in vars(losses).items() if isinstance(k, type) and issubclass(k, losses.Loss)}

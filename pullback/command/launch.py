@@ -33,6 +33,7 @@ _TICK = 0.05
 LINGER = 8.0  # seconds in which all ranks have to end when one has
 _DRAIN = 2.0  # seconds in which the last output arrives
 _LONGEST_WAIT = 60.0  # seconds before a restart
+_OF_MPI = re.compile(r"Abort\(\d+\) on node \d+ .*MPI_Abort")  # what MPICH says where a rank has said why
 _PR_SET_PDEATHSIG = 1
 
 
@@ -92,14 +93,16 @@ class Start:
             with self._signals_to(process):
                 self._follow(process)
         finally:
-            _kill(process)
+            _end(process)
+            for pipe in (process.stdout, process.stderr):
+                pipe.close()  # type: ignore[union-attr]
         return self._ending(process.returncode)
 
     def _follow(self, process: subprocess.Popen[bytes]) -> None:
         """Show the output until the launcher has ended."""
         assert process.stdout is not None and process.stderr is not None
-        label = self.ranks.launcher and self.ranks.launcher.label
-        size = self.ranks.count
+        launcher, size = self.ranks.launcher, self.ranks.count
+        label = None if launcher is None else launcher.label
         streams = {process.stdout: _Stream(label, size, sys.stdout), process.stderr: _Stream(label, size, sys.stderr)}
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
             self._watch = lambda rank, pid: _register(selector, stack, rank, pid)
@@ -109,18 +112,18 @@ class Start:
             ended = float("inf")
             while any(key.data is None for key in selector.get_map().values()) and time.monotonic() < ended + _DRAIN:
                 for key, _ in selector.select(_TICK):
-                    pipe: Any = key.fileobj
+                    ready: Any = key.fileobj
                     if key.data is not None:
-                        selector.unregister(pipe)
+                        selector.unregister(ready)
                         self._has_ended(key.data)
-                    elif not self._take(streams[pipe], pipe):
-                        selector.unregister(pipe)
+                    elif not self._take(streams[ready], ready):
+                        selector.unregister(ready)
                 for stream in streams.values():
                     stream.shown.flush(time.monotonic())
                 if process.poll() is not None:
                     ended = min(ended, time.monotonic())
                 elif time.monotonic() > self._deadline:
-                    _kill(process)
+                    _end(process)
         process.wait()
         for stream in streams.values():
             self._show(stream, stream.lines.rest())
@@ -144,7 +147,7 @@ class Start:
 
     def _show(self, stream: _Stream, lines: Sequence[tuple[int | None, str]]) -> None:
         for rank, text in lines:
-            if rank is None:
+            if rank is None or _OF_MPI.match(text):
                 self._launchers.append(text)
             elif (facts := told(text)) is not None:
                 self._learn(rank, facts)
@@ -156,7 +159,7 @@ class Start:
             self._watch(rank, facts["pid"])
         if facts.get("failed"):
             self._has_ended(rank)
-        self.batch_size = facts.get("batch_size", self.batch_size)
+        self.batch_size = facts.get("batch_size") or self.batch_size
         self._is_refused |= bool(facts.get("refused"))
 
     # ---- signals
@@ -188,7 +191,7 @@ class Start:
         if self._stopped_by is not None:
             return Ending(code, f"stopped by {_signal(self._stopped_by)}", stopped_by=self._stopped_by)
         reason, is_known = self._reason(code)
-        if code and not is_known:  # nothing is kept back that may explain it
+        if code and not is_known and not self._is_refused:  # nothing is kept back that may explain it
             for line in filter(str.strip, self._launchers):
                 print(line, file=sys.stderr)
         return Ending(code, reason, self._is_refused)
@@ -251,7 +254,7 @@ def end_with_parent(number: int, parent: int | None = None) -> None:
             os.kill(os.getpid(), number)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """End the launcher, which ends its ranks; and whoever is left of its session."""
     if process.poll() is None:
         process.terminate()
@@ -260,9 +263,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
 
 
 def _signal(number: int) -> str:

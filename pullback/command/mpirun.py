@@ -22,7 +22,6 @@ from pullback.ir.errors import ArgumentError, UserError
 
 NAMES = ("mpiexec", "mpirun")
 HYDRA, OPEN_MPI = "MPICH's or Intel's", "Open MPI's"
-STARTED_BY = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # which launchers give to ranks
 _HYDRA_LABEL = "\x1e%r\x1f"  # no text has these characters
 _INSTALL = "pip install 'pullback[mpi]' brings one; --mpirun PATH names another"
 
@@ -87,11 +86,6 @@ def find(given: Path | None = None) -> Launcher:
             if program.is_file() and os.access(program, os.X_OK) and (found := _recognized(program)):
                 return found
     raise UserError(f"there is no mpiexec, which starts ranks: looked in {_looked_in()}", hint=_INSTALL)
-
-
-def started_by_launcher(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is a rank that mpirun, mpiexec or srun started."""
-    return any(name in environment for name in STARTED_BY) or int(environment.get("SLURM_STEP_NUM_TASKS") or 1) > 1
 
 
 def _folders() -> list[Path]:

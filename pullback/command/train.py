@@ -17,13 +17,13 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from pullback.command.configuration import Job, call, change, check_fit, module_of, read, read_output, setting
-from pullback.command.mpirun import started_by_launcher
-from pullback.command.rank_reports import tell, tell_place
+from pullback.command.launch import end_with_parent
+from pullback.command.rank_reports import is_launched, tell, tell_place
 from pullback.ir.errors import ArgumentError, CheckpointError, UserError, suggestion
 from pullback.relax.training.callbacks import CSVLogger, Monitor
 from pullback.relax.training.checkpoint_file import open_checkpoint
 from pullback.relax.training.trainer import Trainer
-from pullback.runtime import ranks
+from pullback.runtime import mpi, ranks
 from pullback.runtime.files import write_atomically
 
 T = TypeVar("T")
@@ -96,6 +96,10 @@ def _made(path: Path, name: str, settings: Sequence[tuple[str, Any]]) -> Job:
             arguments[key] = value
     found = call(values[name], arguments, str(path), path)
     trainer, fit = _trainer_and_fit(found, f"{path}: {name}")
+    size = ranks.current().size
+    if size > 1 and trainer._interface.distributed is None:
+        message = f"{path}: {name} returned a trainer that each of the {size} ranks would train alone"
+        raise ArgumentError(message, hint='pullback.trainer(…, distributed="data") is trained by all of them')
     check_fit(tables["fit"])
     return Job(trainer, fit | tables["fit"], tables["output"])
 
@@ -213,7 +217,7 @@ class Run:
         log = CSVLogger(self.folder / HISTORY, append=self.goes_on)
         callbacks = [*(own if isinstance(own, (list, tuple)) else [own] if own is not None else []), log, self.files]
         begun = self.trainer.steps
-        tell(batch_size=fit.get("batch_size", inspect.signature(Trainer.fit).parameters["batch_size"].default))
+        tell(batch_size=self._divided(fit))
         try:
             self.trainer.fit(**fit, epochs=left, callbacks=callbacks)
         except BaseException:
@@ -222,6 +226,15 @@ class Run:
                 self.trainer.save(self.folder / LAST)
             raise
         return left
+
+    def _divided(self, fit: dict[str, Any]) -> int | None:
+        """What the number of ranks has to divide: the rows of a batch, or of one of its micro-batches, if all have as
+        many."""
+        own = self.trainer._interface.batch
+        size = fit.get("batch_size", own if isinstance(own, int) else 64 if hasattr(fit.get("x"), "shape") else None)
+        distributed = self.trainer._interface.distributed
+        micro = 1 if distributed is None else distributed.micro_batches
+        return size // micro if isinstance(size, int) else None
 
 
 def _epoch(line: dict[str, str]) -> int:
@@ -273,8 +286,9 @@ def as_rank() -> Iterator[None]:
     with sigterm_as_interrupt():
         try:
             tell_place()
-            if started_by_launcher():
-                ranks.start()
+            if is_launched() and mpi.launcher() is not None:
+                end_with_parent(signal.SIGKILL)  # a launcher that is killed may leave its ranks alone
+            ranks.start()
             yield
             ranks.current().barrier()  # a rank that ends early looks like one that failed
         except ranks.RankError:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from pullback.command.hosts import hosts_of
 from pullback.command.launch import Ending, Ranks, Restarts
-from pullback.command.mpirun import find, started_by_launcher
+from pullback.command.mpirun import find
 from pullback.command.train import LAST, checkpoint_of, folder_of, output_of, place_in, steps_in
 from pullback.ir.errors import ArgumentError, UserError
+from pullback.runtime import mpi
 
 
 class TrainingOfRanks:
@@ -23,7 +24,7 @@ class TrainingOfRanks:
     ) -> None:  # fmt: skip
         if os.name != "posix":
             raise UserError("--ranks and --restarts need a POSIX system", hint="train without them, or in WSL")
-        if started_by_launcher():
+        if mpi.launcher() is not None:
             hint = "leave them out under mpirun and srun, or start this command by itself"
             raise ArgumentError("--ranks and --restarts start ranks, and this process is one already", hint=hint)
         checkpoint = None if resume is None else checkpoint_of(resume)

@@ -8,6 +8,7 @@ appear by rename, so readers see whole entries or none; whatever is wrong with a
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import hashlib
 import os
@@ -21,6 +22,11 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # where there are no locks of files, there are no ranks
+    fcntl = None  # type: ignore[assignment]
 
 import ml_dtypes
 import numpy
@@ -107,6 +113,18 @@ class ObjectCache:
                     self._open()
             except OSError:
                 return
+
+    @contextlib.contextmanager
+    def in_turn(self, key: str) -> Iterator[None]:
+        """Who makes what belongs under the key does so in this block, one process after another: all but the first
+        find it there. (Of keys that share a file, too.) Where files cannot be locked, nobody waits."""
+        with contextlib.ExitStack() as stack:
+            if self.enabled and fcntl is not None:
+                with contextlib.suppress(OSError):
+                    file = open(self.directory / f"turn-{_name(key)[:2]}", "wb")  # noqa: SIM115
+                    stack.enter_context(file)
+                    fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+            yield
 
     def size(self) -> tuple[int, int]:
         """How many entries there are, and how many bytes they take."""

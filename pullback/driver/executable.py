@@ -17,7 +17,7 @@ import numpy as np
 from pullback.driver.artifact import Layout
 from pullback.driver.memory import MemoryReport
 from pullback.driver.native import NativeFunction, compile_function
-from pullback.driver.profile import PROFILE_RUNS, Work, planned_work
+from pullback.driver.profile import PROFILE_RUNS, Work, of_all_ranks, planned_work
 from pullback.driver.reading import stop_if_reading
 from pullback.driver.signature import Signature, donated_inputs, nested
 from pullback.ir.errors import ArgumentError, CallError, NameNotFound, TargetError
@@ -29,6 +29,7 @@ from pullback.relax.interpreter import evaluate
 from pullback.relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TupleStructInfo, symbolic_vars
 from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.epoch import Epoch
+from pullback.runtime.ranks import current
 from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, allocate_zeros, tensor
 from pullback.target import Target
@@ -115,18 +116,25 @@ class CompiledFunction:
         """The symbolic sizes of a call on flat tensors, by name."""
         return dict(self.signature.flatten(_nest(self.signature, tensors))[1])
 
-    def profile(self, *args: Any, runs: int = PROFILE_RUNS) -> Report:
-        """Run a few times, after one that does not count, and tell the time, FLOPs and bytes of each kernel."""
+    def profile(self, *args: Any, runs: int = PROFILE_RUNS, together: bool = False) -> Report:
+        """Run a few times, after one that does not count, and tell the time, FLOPs and bytes of each kernel.
+        ``together``: all ranks do so, and each gets the report of all of them."""
         target = self.executable.target
         if target is None:
             raise ArgumentError("the interpreter has no profile", hint='compile for "llvm"')
         flat, sizes = self.signature.flatten(args)
         flat = [tensor(t, copy=True) if i in self.donated else t for i, t in enumerate(flat)]
         call = self._flat_call(flat, sizes)
-        call()
         _, work = self._planned(sizes)
-        report = call.profile(runs).with_layers([w.layer for w in work])
-        return report.with_counts([None if w.flops is None or w.bytes is None else (w.flops, w.bytes) for w in work])
+        counts = [None if w.flops is None or w.bytes is None else (w.flops, w.bytes) for w in work]
+        try:
+            call()
+            report = call.profile(runs, together).with_layers([w.layer for w in work]).with_counts(counts)
+        except ArgumentError as error:
+            if together:
+                current().fail(error.message)  # the others wait for this one
+            raise
+        return of_all_ranks(report) if together else report
 
     def work(self, **sizes: int) -> tuple[MemoryReport, tuple[Work, ...]]:
         """The memory that a call takes, and what its kernels compute, in order; it is planned for these symbolic sizes,

@@ -6,6 +6,7 @@ read a file. The keys of the second are single kernels' loop IR, so that functio
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import itertools
@@ -31,10 +32,11 @@ from pullback.relax.transform.memory.host import OUT_OF_MEMORY
 from pullback.runtime import packed, ranks
 from pullback.runtime.collectives import check_ranks
 from pullback.runtime.epoch import Epoch
+from pullback.runtime.flights import Flights
 from pullback.runtime.library import runtime_table
 from pullback.runtime.memory import OwnedMemory
 from pullback.runtime.ranks import Ranks
-from pullback.runtime.report import Report
+from pullback.runtime.report import Report, median_run
 from pullback.runtime.slab import SmallMemory
 from pullback.runtime.tensor import Tensor, tensor, zeros
 from pullback.target import Target
@@ -51,11 +53,13 @@ def compile_function(module: IRModule, name: str, sizes: dict[str, int], target:
     options, reached = Options.of(target), part(module, name)
     key = function_key(reached, name, sizes, target, options)
     try:
-        native = _cached(key, reached, name, sizes) if level() < 2 else None
-        source = "compiled" if native is None else "read from the cache"
-        if native is None:
-            native, artifact = _made(reached, name, sizes, target, options)
-            object_cache().put(key, artifact.to_bytes())
+        # Ranks compile the same at the same moment: on one machine, one does, and the others read it.
+        with object_cache().in_turn(key) if ranks.current().size > 1 else contextlib.nullcontext():
+            native = _cached(key, reached, name, sizes) if level() < 2 else None
+            source = "compiled" if native is None else "read from the cache"
+            if native is None:
+                native, artifact = _made(reached, name, sizes, target, options)
+                object_cache().put(key, artifact.to_bytes())
     except MemoryError:
         raise CompileError(f"there is not enough memory to compile {name}", hint=headroom.HINT) from None
     layout = native.layout
@@ -270,17 +274,26 @@ class BoundCall:
     def __call__(self) -> list[Tensor]:
         return self._run(None)
 
-    def profile(self, runs: int = 1) -> Report:
-        """Run with the trace on, and tell of the median of ``runs``."""
-        names = self.native.layout.steps
+    def profile(self, runs: int = 1, together: bool = False) -> Report:
+        """Run with the trace on, and tell of the median of ``runs``. ``together``: all ranks do so; each tells of its
+        own part in one run, the median by the rank that took longest."""
+        mine, names = ranks.current(), self.native.layout.steps
         stamps = (ctypes.c_int64 * (len(names) + 1))()
-        traces, walls = [], []
-        for _ in range(runs):
-            start = perf_counter()
-            self._run(ctypes.addressof(stamps))
-            walls.append(1e6 * (perf_counter() - start))
-            traces.append(list(stamps))
-        return Report.of(self.native.name, names, traces, walls)
+        flights, found = Flights(mine), []
+        while len(found) < runs:
+            if together:
+                mine.barrier()
+            with flights:
+                start = perf_counter()
+                self._run(ctypes.addressof(stamps))
+                wall = 1e6 * (perf_counter() - start)
+            if flights.started > flights.room:  # on all ranks: once more, with room for all of them
+                flights = Flights(mine, flights.started)
+                continue
+            found.append(Report.of(self.native.name, names, stamps, wall, flights.times(stamps[0])))
+        walls = [report.wall for report in found]
+        longest = [max(several) for several in zip(*mine.exchange(walls), strict=True)] if together else walls
+        return found[median_run(longest)]
 
     def repeat(self, epoch: Epoch, seconds: float) -> None:
         """Gather and call, until the epoch's batches are done or so many seconds have passed; at least once.

@@ -6,7 +6,7 @@ A compiled function no longer knows its loops. They are made again when somebody
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pullback.driver.artifact import Layout
 from pullback.driver.pipeline import plan_function
@@ -15,6 +15,9 @@ from pullback.ir.node import Span
 from pullback.relax.convention import BACKBONE
 from pullback.relax.expr import Function
 from pullback.relax.transform.plan_memory import Plan
+from pullback.runtime.clocks import clock_offsets
+from pullback.runtime.ranks import current
+from pullback.runtime.report import Report
 from pullback.target import Target
 from pullback.tir import For, HostCall, If, KernelCall, Recur, Seq, Stmt, While
 from pullback.tir.count import count
@@ -67,6 +70,13 @@ def planned_work(
         flops, moved = (None, None) if totals is None else totals
         work.append(Work(kernel, layers.of(span), flops, moved))
     return Layout.of(plan), tuple(work)
+
+
+def of_all_ranks(report: Report) -> Report:
+    """The reports of all ranks as one, on rank 0's clock. Collective."""
+    ranks = current()
+    own = replace(report, begin=report.begin + clock_offsets(ranks)[ranks.rank] / 1000)
+    return Report.together(ranks.exchange(own))
 
 
 def counted(plan: Plan, name: str) -> tuple[int, int] | None:

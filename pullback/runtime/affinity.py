@@ -11,10 +11,13 @@ import os
 import socket
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pullback.ir.environment import variable
 from pullback.runtime.library import get_num_threads, set_num_threads
-from pullback.runtime.ranks import Ranks
+
+if TYPE_CHECKING:
+    from pullback.runtime.ranks import Ranks
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 

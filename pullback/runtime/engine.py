@@ -28,6 +28,7 @@ class Collective(ctypes.Structure):
         ("root", ctypes.c_int32),
         ("shards", ctypes.c_int32),
         ("count", ctypes.c_int32),
+        ("ranks", ctypes.c_int32),
         ("elements", ctypes.POINTER(ctypes.c_int64)),
         ("given", ctypes.POINTER(ctypes.c_void_p)),
         ("received", ctypes.POINTER(ctypes.c_void_p)),
@@ -47,6 +48,11 @@ class Engine:
         self.table: int = library.pb_ranks_table(handle)
         library.pb_ranks_set_timeout(handle, int(variable("PULLBACK_RANKS_TIMEOUT", "600")) * 10**9)
 
+    @property
+    def waited(self) -> float:
+        """Seconds that this rank has spent in collectives, starting them and waiting for them."""
+        return library.pb_collectives_waited(self.table) / 1e9
+
     @classmethod
     def local(cls, size: int) -> list[Engine]:
         """Those of ranks that are threads of this process."""
@@ -54,11 +60,20 @@ class Engine:
         check(library.pb_ranks_local(size, handles))
         return [cls(handle) for handle in handles if handle is not None]
 
+    @classmethod
+    def over_mpi(cls, functions: ctypes.Structure) -> Engine:
+        """That of this process, by a ``pb_mpi``, which is copied."""
+        handle = ctypes.c_void_p()
+        check(library.pb_ranks_over_mpi(ctypes.byref(functions), ctypes.byref(handle)))
+        assert handle.value is not None
+        return cls(handle.value)
+
     def collective(
         self, kind: str, arrays: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], *,
-        reduction: str = "sum", root: int = 0, shards: int = 1,
+        reduction: str = "sum", root: int = 0, shards: int = 1, ranks: int = 0,
     ) -> list[np.ndarray]:  # fmt: skip
         """As :func:`collectives.collective`, of equal dtypes; undefined values where the ranks fail. Collective."""
+        collectives.check_ranks(kind, self.size, ranks)
         if kind == "rank":
             given, shapes, dtype = [], ((),), np.dtype(np.int64)
         else:
@@ -74,7 +89,7 @@ class Engine:
         count = len(received)
         call = Collective(
             collectives.KINDS.index(kind), collectives.REDUCTIONS.index(reduction), _CODES[dtype_name(dtype)], root,
-            shards, count, (ctypes.c_int64 * count)(*whole),
+            shards, count, ranks, (ctypes.c_int64 * count)(*whole),
             (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given)),
             (ctypes.c_void_p * count)(*(a.ctypes.data for a in received)),
         )  # fmt: skip
@@ -83,8 +98,12 @@ class Engine:
 
     def wait(self, ticket: int) -> None:
         """Until a collective is done or the ranks failed; signals are answered meanwhile."""
-        while not library.pb_ranks_wait(self._handle, ticket, _SLICE):
-            pass
+        try:
+            while not library.pb_ranks_wait(self._handle, ticket, _SLICE):
+                pass
+        except BaseException as error:  # the engine must not write to the arrays any more
+            self.fail(f"{type(error).__name__}: it was interrupted")
+            raise
 
     @property
     def failure(self) -> str | None:
@@ -96,6 +115,11 @@ class Engine:
         """Say to all ranks that this one failed."""
         if self._handle is not None:
             library.pb_ranks_fail(self._handle, message.encode())
+
+    def leave(self) -> None:
+        """Say to all ranks that this one ends, which those do that wait for it."""
+        if self._handle is not None:
+            library.pb_ranks_leave(self._handle)
 
     def close(self) -> None:
         """End it; nobody calls code with its table any more."""

@@ -9,8 +9,12 @@ What all ranks call is *collective*: each waits for the others there, and all ha
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
+import os
+import pickle
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -20,7 +24,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, UserError
-from pullback.runtime import collectives
+from pullback.ir.forks import in_child, renewed
+from pullback.runtime import collectives, mpi
+from pullback.runtime.affinity import share_cpus
 from pullback.runtime.engine import Engine
 from pullback.runtime.library import runtime_table
 
@@ -118,10 +124,27 @@ class _Meeting:
 
     def __init__(self, size: int) -> None:
         self.size, self.values = size, [None] * size
-        self.barrier = threading.Barrier(size)
         self.failure: str | None = None
         self.lock = threading.Lock()
+        self._changed = threading.Condition(self.lock)
+        self._here = self._times = 0  # how many wait now, and how often all of them have met
+        self._ended: list[tuple[int, str | None]] = []
         self._engines: list[Engine] = []
+
+    def wait(self) -> None:
+        """Wait for all ranks; a RankError when one fails, or has ended."""
+        with self._changed:
+            times = self._times
+            self._here += 1
+            if self._here == self.size:
+                self._here, self._times = 0, times + 1
+                self._changed.notify_all()
+            while self._times == times:
+                if self.failure is None and self._ended:
+                    self.failure = f"rank {self._ended[0][0]} ended, and others wait for it"
+                if self.failure is not None:
+                    raise RankError(self.failure)
+                self._changed.wait()
 
     @property
     def engines(self) -> list[Engine]:
@@ -129,21 +152,35 @@ class _Meeting:
         with self.lock:
             if not self._engines:
                 self._engines = Engine.local(self.size)
-                if self.failure is not None:
-                    self._engines[0].fail(self.failure)
+                for rank, message in self._ended:
+                    self._tell(rank, message)
             return self._engines
 
-    def fail(self, rank: int, message: str) -> None:
-        with self.lock:
-            self.failure = self.failure or f"rank {rank} failed: {message}"
-            for engine in self._engines[rank : rank + 1]:
-                engine.fail(message)
-        self.barrier.abort()
+    def _tell(self, rank: int, message: str | None) -> None:
+        """Tell the engines that a rank ended, or failed with a message."""
+        engine = self._engines[rank]
+        if message is None:
+            engine.leave()
+        else:
+            engine.fail(message)
+
+    def end(self, rank: int, message: str | None) -> None:
+        """A rank has come to its end, or failed with a message."""
+        with self._changed:
+            self._ended.append((rank, message))
+            if message is not None:
+                self.failure = self.failure or f"rank {rank} failed: {message}"
+            if self._engines:
+                self._tell(rank, message)
+            self._changed.notify_all()
 
     def check(self, rank: int) -> None:
         found = self.failure or (self._engines[rank].failure if self._engines else None)
         if found is not None:
             raise RankError(found)
+
+    def waited(self, rank: int) -> float:
+        return self._engines[rank].waited if self._engines else 0.0
 
     def close(self) -> None:
         for engine in self._engines:
@@ -158,7 +195,7 @@ class Local(Ranks):
         self._waited = 0.0
 
     def waited(self) -> float:
-        return self._waited
+        return self._waited + self._meeting.waited(self.rank)
 
     def exchange(self, value: T) -> list[T]:
         self._meeting.values[self.rank] = value  # type: ignore[call-overload]
@@ -170,14 +207,12 @@ class Local(Ranks):
     def _wait(self) -> None:
         began = time.perf_counter()
         try:
-            self._meeting.barrier.wait()
-        except threading.BrokenBarrierError:
-            raise RankError(self._meeting.failure or "another rank ended") from None
+            self._meeting.wait()
         finally:
             self._waited += time.perf_counter() - began
 
     def fail(self, message: str) -> None:
-        self._meeting.fail(self.rank, message)
+        self._meeting.end(self.rank, message)
 
     @functools.cached_property
     def table(self) -> int:  # type: ignore[override]
@@ -187,15 +222,135 @@ class Local(Ranks):
         self._meeting.check(self.rank)
 
 
+class Native(Ranks):
+    """This process, of those that a launcher of MPI started."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.rank, self.size, self._engine = engine.rank, engine.size, engine
+
+    def waited(self) -> float:
+        return self._engine.waited
+
+    def exchange(self, value: T) -> list[T]:
+        data = np.frombuffer(pickle.dumps(value), np.uint8)
+        (sizes,) = self._run("gather_pieces", [np.array([data.size])], [(self.size,)])
+        most = int(sizes.max())
+        (texts,) = self._run("gather_pieces", [np.pad(data, (0, most - data.size))], [(self.size, most)])
+        return [pickle.loads(text[:size]) for text, size in zip(texts, sizes, strict=True)]
+
+    def broadcast(self, value: T, root: int = 0) -> T:
+        data = np.frombuffer(pickle.dumps(value), np.uint8) if self.rank == root else np.zeros(0, np.uint8)
+        (size,) = self._run("broadcast", [np.array(data.size)], [()], root=root)
+        data = data if self.rank == root else np.zeros(int(size), np.uint8)
+        (text,) = self._run("broadcast", [data], [data.shape], root=root)
+        return value if self.rank == root else pickle.loads(text)
+
+    def barrier(self) -> None:
+        self._run("reduce", [np.zeros((), np.uint8)], [()])
+
+    def collective(
+        self, kind: str, arrays: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], **options: Any
+    ) -> list[np.ndarray]:
+        if kind != "rank" and len({a.dtype for a in arrays}) != 1:
+            return super().collective(kind, arrays, shapes, **options)
+        return self._run(kind, arrays, shapes, **options)
+
+    def _run(
+        self, kind: str, arrays: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], **options: Any
+    ) -> list[np.ndarray]:
+        result = self._engine.collective(kind, arrays, shapes, **options)
+        self.check()
+        return result
+
+    def fail(self, message: str) -> None:
+        self._engine.fail(message)
+
+    @property
+    def table(self) -> int:
+        return self._engine.table
+
+    def check(self) -> None:
+        if self._engine.failure is not None:
+            raise RankError(self._engine.failure)
+
+
 _alone = Alone()
-_process: list[Ranks] = []  # those that mpirun started, once they are
+_process: list[Ranks] = []  # those that a launcher started, once start() has been called
 _mine = threading.local()
+_starting = threading.Lock()
+_LAST_WORDS = 0.5  # seconds in which other ranks hear why, until their processes are ended
 
 
 def current() -> Ranks:
     """The ranks that the calling thread belongs to."""
     mine = getattr(_mine, "ranks", None)
     return mine if mine is not None else _process[0] if _process else _alone
+
+
+def start() -> Ranks:
+    """Join the job that mpirun, mpiexec or srun started, once; returns the :func:`current` ranks.
+
+    Without a launcher there is one rank, and no MPI is loaded. Collective, the first time. When the program ends, the
+    job does: a rank that ends by an error ends all of them.
+
+    Raises UserError where several processes were started but cannot know each other: without a library of MPI, or with
+    another one than the launcher's.
+    """
+    with _starting:
+        if getattr(_mine, "ranks", None) is None and not _process:
+            started = mpi.launcher()
+            if started is not None or mpi.loaded():
+                _begin(mpi.join(started))
+            elif (others := mpi.started_otherwise()) is not None:
+                raise UserError(f"{others}, which do not know each other", hint=mpi.HOW_TO_START)
+    return current()
+
+
+def _begin(job: mpi.Job) -> None:
+    """Make a job the process's ranks, and have it end with the process."""
+    mine, process, before = Native(job.engine), os.getpid(), sys.excepthook
+
+    def end_by_error(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if mine.size == 1 or os.getpid() != process:
+            before(kind, error, trace)
+            return
+        where = f"rank {mine.rank} of {mine.size}"
+        if isinstance(error, RankError) and job.engine.failure is not None:  # another one says where it was
+            print(f"{where} ends: {job.engine.failure}", file=sys.stderr)
+        else:
+            before(kind, error, trace)
+            print(f"{where} failed: {kind.__name__}: {error}", file=sys.stderr)
+            mine.fail(f"{kind.__name__}: {error}")
+        time.sleep(_LAST_WORDS)
+        abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+
+    def abort(code: int) -> None:
+        atexit.unregister(end)  # MPICH calls exit
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        job.abort(code)
+
+    def end() -> None:
+        if os.getpid() != process:
+            return
+        if job.engine.failure is not None and mine.size > 1:  # others wait for what this one has left
+            abort(1)
+        job.end()
+
+    sys.excepthook = end_by_error
+    atexit.register(end)
+    _process.append(mine)
+    share_cpus(mine)
+
+
+def _forget() -> None:
+    """The child of a fork is alone."""
+    _process.clear()
+    _mine.__dict__.clear()
+
+
+in_child(_forget)
+renewed(sys.modules[__name__], "_starting")
 
 
 @contextlib.contextmanager
@@ -212,7 +367,7 @@ def using(ranks: Ranks) -> Iterator[Ranks]:
 def run_local(size: int, function: Callable[[int], T]) -> list[T]:
     """Call ``function(rank)`` in ``size`` threads that are ranks of each other; returns what each returned.
 
-    Where one raises, the others get a RankError at their next collective, and its error is raised.
+    Where one raises or returns, the others get a RankError where they wait for it; what was raised is raised.
 
     >>> run_local(4, lambda rank: sum(current().exchange(rank)))
     [6, 6, 6, 6]
@@ -221,15 +376,16 @@ def run_local(size: int, function: Callable[[int], T]) -> list[T]:
         raise ArgumentError(f"the number of ranks must be an int of at least 1, got {size!r}")
     meeting = _Meeting(size)
     results: list[Any] = [None] * size
-    errors: list[BaseException | None] = [None] * size
+    errors: list[BaseException] = []  # the first comes first
 
     def run(rank: int) -> None:
         with using(Local(rank, meeting)):
             try:
                 results[rank] = function(rank)
+                meeting.end(rank, None)
             except BaseException as error:
-                errors[rank] = error
-                meeting.fail(rank, f"{type(error).__name__}: {error}")
+                errors.append(error)
+                meeting.end(rank, f"{type(error).__name__}: {error}")
 
     threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(size)]
     for thread in threads:
@@ -237,7 +393,6 @@ def run_local(size: int, function: Callable[[int], T]) -> list[T]:
     for thread in threads:
         thread.join()
     meeting.close()
-    found = [e for e in errors if e is not None]
-    if found:
-        raise next((e for e in found if not isinstance(e, RankError)), found[0])
+    if errors:
+        raise next((e for e in errors if not isinstance(e, RankError)), errors[0])
     return results

@@ -5,6 +5,9 @@ print(report)                                 # a table: equal kernels are one r
 print(report.table(230, 30))                  # with the share of the machine's limits: 230 GFLOP/s, 30 GB/s
 report.layers()                               # the kernels of each layer added up
 report.chrome_trace("step.json")              # for chrome://tracing and ui.perfetto.dev
+
+Of several ranks it is rank 0's, with those of all in ``ranks``: what was in flight between them, how much of that was
+hidden behind kernels, and which rank is the slowest.
 """
 
 from __future__ import annotations
@@ -17,7 +20,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pullback.runtime.tables import Table
+from pullback.runtime.collective_times import (
+    CollectiveTime,
+    collective_table,
+    hidden_on,
+    time_in_flight,
+    time_waited,
+)
+from pullback.runtime.rank_times import RankTimes
+from pullback.runtime.tables import Table, stacked
+from pullback.runtime.trace_events import trace_events
 
 MOST_ROWS = 20  # of a printed report
 REST = "loss, update"  # what is in no layer
@@ -66,20 +78,35 @@ class Report:
     """The kernel calls of a function, in order, in the median of some runs. Printing it gives a table of those alike.
 
     ``total`` is the sum of the kernels, ``wall`` the time of the whole call as seen from Python; both in microseconds.
+
+    ``collectives``: those of this rank, in the order in which it started them; what it waited for them is time of the
+    kernels ``ccl_…_start`` and ``ccl_…_wait``, too. ``begin``: when the call began, in microseconds of the clock of all
+    ranks. ``ranks``: the reports of all ranks in the same run, by rank, where several ran the function together; this
+    one is rank 0's then.
     """
 
     function: str
     calls: tuple[KernelTime, ...]
     wall: float
+    collectives: tuple[CollectiveTime, ...] = ()
+    begin: float = 0.0
+    ranks: tuple[Report, ...] = ()
 
     @staticmethod
-    def of(function: str, names: Sequence[str], runs: Sequence[Sequence[int]], walls: Sequence[float]) -> Report:
-        """Of the run whose wall time is the median (of an even number, the lower). ``runs``: the times in nanoseconds
-        before each call and after the last, for each run; ``walls``: each run's wall time in microseconds."""
-        chosen = sorted(range(len(runs)), key=lambda k: walls[k])[(len(runs) - 1) // 2]
-        stamps = runs[chosen]
+    def of(
+        function: str, names: Sequence[str], stamps: Sequence[int], wall: float,
+        collectives: Sequence[CollectiveTime] = (),
+    ) -> Report:  # fmt: skip
+        """Of one run. ``stamps``: the times in nanoseconds before each call and after the last; ``wall``: the run's
+        wall time in microseconds."""
         times = ((after - before) / 1000 for before, after in pairwise(stamps))
-        return Report(function, tuple(KernelTime(n, t) for n, t in zip(names, times, strict=True)), walls[chosen])
+        calls = tuple(KernelTime(n, t) for n, t in zip(names, times, strict=True))
+        return Report(function, calls, wall, tuple(collectives), stamps[0] / 1000)
+
+    @staticmethod
+    def together(reports: Sequence[Report]) -> Report:
+        """The reports of all ranks, by rank, as one."""
+        return reports[0] if len(reports) == 1 else replace(reports[0], ranks=tuple(reports))
 
     def with_counts(self, counts: Sequence[tuple[int, int] | None]) -> Report:
         """With FLOPs and bytes of each kernel call."""
@@ -93,6 +120,31 @@ class Report:
     @property
     def total(self) -> float:
         return sum(call.microseconds for call in self.calls)
+
+    @property
+    def waited(self) -> float:
+        """Microseconds that this rank waited for collectives, starting them included."""
+        return time_waited(self.collectives)
+
+    @property
+    def own(self) -> float:
+        """Microseconds of the call without those: a slow rank has more, and the others wait for it."""
+        return self.wall - self.waited
+
+    @property
+    def hidden(self) -> float | None:
+        """The share of the time with collectives in flight in which the ranks computed; None without collectives."""
+        return hidden_on([report.collectives for report in self.all_ranks])
+
+    @property
+    def rank_times(self) -> RankTimes:
+        """How long the call took on each rank, without what it waited: ``rank_times.slowest`` is the slowest one."""
+        return RankTimes(tuple(report.own / 1e6 for report in self.all_ranks), 1)
+
+    @property
+    def all_ranks(self) -> tuple[Report, ...]:
+        """The reports of all ranks; of one alone, this one."""
+        return self.ranks or (self,)
 
     def layers(self) -> dict[str | None, KernelTime]:
         """The calls of each layer as one, in the order in which the layers first run; None stands for what is in no
@@ -139,7 +191,8 @@ class Report:
 
     @property
     def title(self) -> str:
-        return f"{self.function}: {self.total:.1f} µs in {len(self.calls)} kernels, {self.wall:.1f} µs with the call"
+        name = f"{self.function}, rank 0 of {len(self.ranks)}" if self.ranks else self.function
+        return f"{name}: {self.total:.1f} µs in {len(self.calls)} kernels, {self.wall:.1f} µs with the call"
 
     def table(
         self, gflops: float | None = None, gigabytes_per_second: float | None = None, most: int | None = MOST_ROWS
@@ -150,34 +203,50 @@ class Report:
         return Table(heading, rows, self.title, left=heading.index("calls" if "calls" in heading else "µs"))
 
     def chrome_trace(self, path: str | Path) -> None:
-        """Write the calls as trace events (the format of chrome://tracing), one after another."""
-        events, start = [], 0.0
-        for call in self.calls:
-            about = {"FLOPs": call.flops, "bytes": call.bytes, **({} if call.layer is None else {"layer": call.layer})}
-            place = {"ph": "X", "pid": 0, "tid": 0, "ts": start, "dur": call.microseconds}
-            events.append({"name": call.name, "cat": self.function, **place, "args": about})
-            start += call.microseconds
+        """Write the calls as trace events (the format of chrome://tracing), one after another. Each rank is a process,
+        whose second row are its collectives in flight (and a third, where two are at a time)."""
+        events = trace_events(self.all_ranks)
         Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
 
-    def __str__(self) -> str:
-        rows = self.rows()
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        left = 2 if "layer" in rows[0] else 1
-        lines = [
-            "  ".join(c.ljust(w) if k < left else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True)))
-            for row in rows
-        ]
-        return "\n".join([self.title, *lines])
+    def collective_table(self) -> Table | None:
+        """A row for each kind of collective: how many, the bytes of their arrays and those that a rank sent, for how
+        long one was in flight, how long a rank waited, and the share hidden. Of several ranks, the mean. None without
+        collectives."""
+        ranks = [report.collectives for report in self.all_ranks]
+        return collective_table(ranks, self.function) if any(ranks) else None
 
-    def __rich__(self) -> Table:
-        return self.table()
+    def rank_table(self) -> Table | None:
+        """A row for each rank: the time of its call, without what it waited, and how much of its collectives' time was
+        hidden. None for one rank."""
+        if not self.ranks:
+            return None
+        rows = []
+        for rank, report in enumerate(self.ranks):
+            times = (report.wall, report.own, report.waited, time_in_flight(report.collectives))
+            rows.append(
+                [str(rank), *(f"{t:.2f}" for t in times), "" if report.hidden is None else f"{report.hidden:.0%}"]
+            )
+        heading = ["rank", "µs", "own µs", "µs waited", "µs in flight", "hidden"]
+        return Table(heading, rows, f"{self.function}: {self.rank_times.line}")
+
+    def __str__(self) -> str:
+        heading, *rows = self.rows()
+        tables = [Table(heading, rows, self.title, left=2 if "layer" in heading else 1), *self._tables_of_ranks()]
+        return "\n\n".join(map(_compact, tables))
+
+    def _tables_of_ranks(self) -> list[Table]:
+        return [table for table in (self.collective_table(), self.rank_table()) if table is not None]
+
+    def __rich__(self) -> Any:
+        return stacked([self.table(), *self._tables_of_ranks()])
 
     def __repr__(self) -> str:
         return f"Report({self.title})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: the time of each layer, where layers are known, and of each kernel."""
-        return "".join(table.html() for table in (self.layer_table(), self.table()) if table is not None)
+        """In a notebook: the time of each layer, where layers are known, of each kernel, and what ranks waited for."""
+        tables = (self.layer_table(), self.table(), *self._tables_of_ranks())
+        return "".join(table.html() for table in tables if table is not None)
 
     def layer_table(self) -> Table | None:
         """Time, FLOPs and their rate by layer, the backward part of each included; None where no layer is known."""
@@ -191,6 +260,24 @@ class Report:
             name = REST if layer is None else layer or WHOLE_MODEL
             rows.append([name, *times, "" if call.flops is None else f"{call.flops:,}", _rate(call.gflops)])
         return Table(["layer", "µs", "share", "FLOPs", "GFLOP/s"], rows, f"{self.function}: by layer")
+
+
+def median_run(walls: Sequence[float]) -> int:
+    """The number of the run whose time is the median; of an even number, the lower."""
+    return sorted(range(len(walls)), key=walls.__getitem__)[(len(walls) - 1) // 2]
+
+
+def _compact(table: Table) -> str:
+    """A table as plain text without lines."""
+    rows = [table.heading, *table.rows, *([table.last] if table.last else [])]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(table.heading))]
+    lines = [
+        "  ".join(
+            c.ljust(w) if k < table.left else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return "\n".join([table.title, *lines])
 
 
 def _added(name: str, calls: Sequence[KernelTime]) -> KernelTime:

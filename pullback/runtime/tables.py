@@ -84,6 +84,13 @@ class Table:
         return table
 
 
+def stacked(tables: Sequence[Table]) -> Any:
+    """Tables one below the other, for ``rich.print``."""
+    from rich.console import Group
+
+    return Group(*tables)
+
+
 def sparkline(values: Sequence[float], width: int = 90, height: int = 24) -> str:
     """A curve as inline SVG, in the colour of the text around it; values that are not finite are left out.
 

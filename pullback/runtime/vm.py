@@ -97,9 +97,12 @@ class VirtualMachine:
         self.invoke(func_name, *args, **kwargs)
         return measured(lambda: self.invoke(func_name, *args, **kwargs), repeat, number, min_repeat_ms)
 
-    def profile(self, name: str, *args: Any) -> Report:
-        """Run the function a few times, and report how long each kernel took and what it did: see :class:`Report`."""
-        return self.executable.function(name).profile(*args)
+    def profile(self, name: str, *args: Any, **options: Any) -> Report:
+        """Run the function a few times, and report how long each kernel took and what it did: see :class:`Report`.
+
+        ``runs``: how often. ``together=True``: all ranks call it, and get the report of all of them. Without it each
+        rank tells of itself; a function with collectives is to be profiled by all ranks all the same."""
+        return self.executable.function(name).profile(*args, **options)
 
     def memory(self, name: str, **sizes: int) -> Any:
         """The memory that a call of the function takes, by category: see ``driver.memory.MemoryReport``."""

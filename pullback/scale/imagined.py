@@ -2,6 +2,9 @@
 
 What a collective would give is made of what this rank gives: a sum is its own term, all pieces are its own. So values
 stay in the range that they have in a training, and nobody waits.
+
+A rank of one thread is timed by how long that has a processor: others on this machine don't count. (Kernels of several
+threads are timed by the clock: a thread that waits for others' tasks has no processor.)
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from typing import TypeVar
 from pullback.ir.errors import InternalError
 from pullback.runtime.collectives import KINDS, piece_length
 from pullback.runtime.dtype import NUMPY_DTYPES
-from pullback.runtime.library import runtime_table
+from pullback.runtime.engine import Collective
+from pullback.runtime.library import get_num_threads, library, runtime_table
 from pullback.runtime.ranks import Ranks
 from pullback.tir.expr import nbytes
 
@@ -32,17 +36,6 @@ class _Table(ctypes.Structure):
     ]  # fmt: skip
 
 
-class _Collective(ctypes.Structure):
-    """``struct pb_collective`` of rt.h."""
-
-    _fields_ = [
-        *((name, ctypes.c_int32) for name in ("kind", "reduction", "dtype", "root", "shards", "count", "ranks")),
-        ("elements", ctypes.POINTER(ctypes.c_int64)),
-        ("given", ctypes.POINTER(ctypes.c_void_p)),
-        ("received", ctypes.POINTER(ctypes.c_void_p)),
-    ]  # fmt: skip
-
-
 class Imagined(Ranks):
     """Rank 0 of so many, of which there is no other.
 
@@ -53,6 +46,8 @@ class Imagined(Ranks):
         self.rank, self.size = 0, size
         self._made = _Table.from_buffer_copy(_Table.from_address(runtime_table()))
         self._made.ranks = None
+        if get_num_threads() == 1:
+            self._made.now_ns = ctypes.cast(library.pb_thread_ns, ctypes.c_void_p)
         self._made.start, self._made.wait = _START(self._start), _WAIT(lambda table, ticket: None)
 
     @property
@@ -69,7 +64,7 @@ class Imagined(Ranks):
         raise InternalError(message)
 
     def _start(self, table: int, address: int) -> int:
-        what = _Collective.from_address(address)
+        what = Collective.from_address(address)
         kind, item = KINDS[what.kind], _ITEM_BYTES[what.dtype]
         for k in range(what.count):
             if kind == "rank":

@@ -26,6 +26,7 @@ from pullback.command.rank_output import HOLD, HOLD_FIRST, Lines, Together, name
 from pullback.command.rank_reports import LAUNCHED, tell, told
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.runtime import affinity
+from tests.launchers import installed
 
 HYDRAS = Launcher(Path("mpiexec"), HYDRA, 5)
 OPEN_MPIS = {version: Launcher(Path("mpirun"), OPEN_MPI, version) for version in (4, 5)}
@@ -200,14 +201,6 @@ def test_command_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "--bind-to none" in text
     monkeypatch.setattr(mpirun.os, "geteuid", lambda: 1000)
     assert "--allow-run-as-root" not in OPEN_MPIS[5].command(2, (), ["python"], {})
-
-
-def test_ranks_know_that_they_are_started() -> None:
-    started = mpirun.started_by_launcher
-    assert not started({}) and not started({"SLURM_NTASKS": "4"}) and not started({"SLURM_STEP_NUM_TASKS": "1"})
-    for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"):
-        assert started({name: "0"})
-    assert started({"SLURM_STEP_NUM_TASKS": "4"})
 
 
 # ---- hosts
@@ -408,10 +401,7 @@ def script(folder: Path, text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def launcher() -> Launcher:
-    try:
-        return mpirun.find()
-    except UserError as error:
-        pytest.skip(str(error))
+    return installed()
 
 
 TELL = 'print("\\x1dpullback " + json.dumps({"pid": os.getpid(), "host": socket.gethostname()}), file=sys.stderr)\n'
@@ -573,6 +563,7 @@ def test_all_threads_are_bound() -> None:
     text = """
 import os, threading, time
 from pullback.runtime import affinity
+from tests.launchers import installed
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 first = min(os.sched_getaffinity(0))
 affinity._bind([first])

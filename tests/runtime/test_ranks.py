@@ -167,6 +167,33 @@ def test_a_failing_rank_ends_what_the_others_wait_for() -> None:
         run_local(3, run)
 
 
+@pytest.mark.parametrize("kind", ["reduce", "reduce_pieces", "gather_pieces", "broadcast", "all_to_all"])
+@pytest.mark.parametrize("elements", [6, 60_000])
+def test_a_rank_that_ends_does_not_let_the_others_wait(kind: str, elements: int) -> None:
+    shapes = [(elements,)]
+
+    def run(rank: int) -> str | None:
+        mine = engine()
+        arrays = [np.ones(elements // (2 if kind == "gather_pieces" else 1))]
+        mine.collective(kind, arrays, shapes)
+        current().check()
+        if rank == 1:
+            mine.collective(kind, arrays, shapes)
+        return mine.failure
+
+    assert run_local(2, run) == [None, "rank 0 ended, and others wait for it"]
+
+
+def test_a_rank_that_ends_does_not_let_python_wait() -> None:
+    def run(rank: int) -> int:
+        for _ in range(50):
+            current().barrier()
+        return sum(current().exchange(rank)) if rank == 1 else 0
+
+    with pytest.raises(RankError, match="rank 0 ended, and others wait for it"):
+        run_local(2, run)
+
+
 def test_after_a_failure_nothing_waits() -> None:
     def run(rank: int) -> str | None:
         mine = engine()

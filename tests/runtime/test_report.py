@@ -8,15 +8,20 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from pullback.runtime.report import KernelTime, Report
+from pullback.runtime.report import KernelTime, Report, median_run
 
-REPORT = Report.of("main", ["a", "b"], [[0, 1000, 3500], [100, 2100, 4100], [0, 4000, 6000]], [4.5, 7.0, 9.0])
+REPORT = Report.of("main", ["a", "b"], [100, 2100, 4100], 7.0)
 COUNTED = REPORT.with_counts([(20_000, 8_000), None])
 
 
-def test_times_are_those_of_the_median_run():
+def test_times_are_differences_of_stamps():
     assert [call.microseconds for call in REPORT.calls] == [2.0, 2.0]
-    assert (REPORT.total, REPORT.wall) == (4.0, 7.0)
+    assert (REPORT.total, REPORT.wall, REPORT.begin) == (4.0, 7.0, 0.1)
+
+
+@pytest.mark.parametrize(("walls", "run"), [([4.5], 0), ([9.0, 4.5, 7.0], 2), ([4.0, 1.0, 3.0, 2.0], 3)])
+def test_the_median_run(walls, run):
+    assert median_run(walls) == run
 
 
 def test_rates():

@@ -15,7 +15,7 @@ from typing import Any
 from pullback.ir.errors import UserError
 from pullback.relax.training.history import EpochRecord, History
 from pullback.relax.training.notebook import Area, cell, in_notebook
-from pullback.relax.training.rank_times import RankTimes
+from pullback.runtime.rank_times import RankTimes
 
 BAR_INTERVAL = 0.1  # seconds between two drawings
 NOTEBOOK_INTERVAL = 0.3

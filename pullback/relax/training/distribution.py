@@ -123,7 +123,7 @@ class DataParallel(Pass):
         _check_trainer_module(module, "DataParallel")
         draws = any(kind == RANDOM for kind, _ in Convention.of(module)[LOSS].takes)  # by the number of the row
         made = Distributed(
-            self.mesh.size, 0, self.micro_batches, self.sync_batch_norm, self.bucket_bytes, self.deterministic or draws
+            self.mesh.size, 0, self.micro_batches, self.sync_batch_norm, self.bucket_bytes, self.deterministic, draws
         )
         return with_distribution(module, made)
 

@@ -30,12 +30,12 @@ from pullback.relax.training.metrics import Metrics, Running
 from pullback.relax.training.placement import Placement
 from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.progress import Progress, check_verbose
-from pullback.relax.training.rank_times import RankTimes, StepClock
 from pullback.relax.training.sources import gives_arrays
 from pullback.relax.training.step import BoundFunction, Values
 from pullback.relax.training.together import Pace, agree
 from pullback.relax.transform.distributed import Distributed
 from pullback.runtime.epoch import Epoch
+from pullback.runtime.rank_times import RankTimes, StepClock
 
 SLICE_SECONDS = 0.05  # how long steps may run before Python looks after signals, other threads and the progress bar
 

@@ -27,7 +27,7 @@ from pullback.relax.training.setup_trainer import (
 from pullback.relax.training.trainer import Trainer
 from pullback.relax.transform.distributed import Distributed
 from pullback.runtime.device import Device
-from pullback.runtime.ranks import current
+from pullback.runtime.ranks import start
 
 _ONE_HOT = "one-hot"
 
@@ -91,7 +91,7 @@ def _over_ranks(given: Any) -> Distributed | None:
     chosen = Distribution.of(given)
     if chosen is None:
         return None
-    size = current().size
+    size = start().size
     return None if size == chosen.micro_batches == 1 else chosen.over(size)
 
 

@@ -13,7 +13,7 @@ from pullback.driver.watch import Kernels, watched
 from pullback.ir.errors import ArgumentError
 from pullback.relax.training.display import Display, display_for
 from pullback.relax.training.history import EpochRecord, History
-from pullback.relax.training.rank_times import RankTimes
+from pullback.runtime.rank_times import RankTimes
 
 
 class Progress:

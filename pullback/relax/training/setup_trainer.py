@@ -156,8 +156,7 @@ class SetupTrainer(Pass):
         optimizer.init(params)
         if self.distributed is not None:  # the adjoint is that of a rank's part of the batch
             draws = len(module[LOSS].params) > without_random
-            strict = self.distributed.strict or draws  # a row's draws follow from its number
-            module = module.with_attr(DISTRIBUTED, replace(self.distributed, strict=strict).attribute)
+            module = module.with_attr(DISTRIBUTED, replace(self.distributed, draws=draws).attribute)
         has_scale = LOSS_SCALE in optimizer.state_kinds.values()
         trained = [i for i, param in enumerate(params) if not optimizer.is_frozen(param.name)]
         places = model.taken(PARAMETER)
@@ -177,7 +176,8 @@ class SetupTrainer(Pass):
             FLUSH_SUBNORMALS: self.flush_subnormals,
         })  # fmt: skip
         if self.distributed is not None and self.distributed.stage:
-            JoinStep()(module)  # an optimizer that cannot update pieces says so now, not when it is compiled
+            whole = replace(self.distributed, micro_batches=1).attribute
+            JoinStep()(module.with_attr(DISTRIBUTED, whole))  # an optimizer that cannot update pieces says so now
         if self.legalize:
             module = LegalizeOps()(module)
         module.attrs = TrainerAttributes(module.attrs)

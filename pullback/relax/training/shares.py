@@ -2,8 +2,8 @@
 
 Of a batch of B rows, rank r of n takes the rows r·B/n to (r + 1)·B/n. Where n does not divide B, as in the last batch
 of an epoch, the first B mod n ranks take one row more; or every rank computes the batch as a whole, which counts once:
-where there are fewer rows than ranks, and where results may not depend on the number of ranks (``strict`` of
-``Distributed``, which says what is done with which batch).
+where there are fewer rows than ranks, and where results would depend on the number of ranks otherwise. ``Distributed``
+says what is done with which batch.
 """
 
 from __future__ import annotations

@@ -163,10 +163,10 @@ def decimal(nbytes: int) -> str:
     return f"{nbytes:,} bytes" if unit == 0 else f"{nbytes:,} bytes ({size:.3g} {'kMGT'[unit - 1]}B)"
 
 
-def show(thing: Shown) -> Shown:
+def show(thing: Shown, printed: bool = True) -> Shown:
     """Print what has a table: with lines in a terminal, as plain text elsewhere. Returns it, so that a notebook, where
-    nothing is printed, shows it as HTML."""
-    if in_notebook():
+    nothing is printed, shows it as HTML. ``printed``: whether this is the rank that prints."""
+    if in_notebook() or not printed:
         return thing
     if sys.stdout.isatty():
         import rich

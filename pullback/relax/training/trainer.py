@@ -42,7 +42,6 @@ from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.placement import Placement
 from pullback.relax.training.program import Program, Programs
-from pullback.relax.training.rank_times import StepClock
 from pullback.relax.training.setup_trainer import SetupTrainer, check_model, with_backbone
 from pullback.relax.training.shares import ALONE, Part
 from pullback.relax.training.state_dict import LoadedKeys, fitting, matching_keys
@@ -52,6 +51,7 @@ from pullback.relax.training.summary import Layer, Summary, show, summarize
 from pullback.relax.training.together import agree, on_first
 from pullback.relax.training.values import as_tensor, copies_by_name, for_each, fresh_copy
 from pullback.runtime.device import Device, cpu
+from pullback.runtime.rank_times import StepClock
 from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, tensor
 
@@ -317,9 +317,11 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
     def seed(self, seed: int) -> None:
         """Restart the generator from which ``fit`` draws the order of rows, and the random numbers of the model: what
         dropout drops follows from the seed and the number of steps made since."""
-        self._generator, self._seed = generator(seed), seed
+        made = generator(seed)
         if "_values" in self.__dict__:  # it is built
+            agree(self._placement.ranks, {"the seed": str(seed)})
             self._values = self._values.with_seed(seed)
+        self._generator, self._seed = made, seed
 
     def xavier_uniform_init_params(self, seed: int | None = None) -> None:
         """Draw weights from Glorot and Bengio's uniform distribution; parameters of rank one or zero, and biases of
@@ -527,25 +529,33 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
 
     def profile_adjoint(self, input_instances: Any, targets: Any) -> Report:
         """Run the adjoint function a few times under the profiler, print its table and return the report. Nothing is
-        updated."""
-        return show(self._profile(ADJOINT, self._seen(False), input_instances, targets)[0])
+        updated. Of several ranks each runs it on all rows."""
+        report, _ = self._profile(ADJOINT, self._seen(False), input_instances, targets)
+        return show(report, self._placement.ranks.is_first)
 
     def profile_step(self, input_instances: Any, targets: Any) -> Report:
         """Run a whole training step a few times, on copies, under the profiler: prints and returns its report, the time
         of each kernel. :meth:`summary` shows the shares of the layers afterwards.
+
+        Several ranks run it together on their rows of the batch. All get one report, which rank 0 prints: with the time
+        of collectives in flight, how much of that was hidden behind kernels, and the slowest rank; ``report.ranks`` are
+        those of each. The trace has all ranks.
 
         >>> report = trainer.profile_step(x[:64], y[:64])
         >>> report.chrome_trace("step.json")
         """
         report, rows = self._profile(STEP, self._values.copy(), input_instances, targets)
         self._profiled = rows, report
-        return show(report)
+        return show(report, self._placement.ranks.is_first)
 
     def _profile(self, name: str, values: Values, input_instances: Any, targets: Any) -> tuple[Report, int | None]:
         """The report of a function, and for how many rows it is."""
-        program, inputs, labels = self._arguments(input_instances, targets, shared=name == STEP)
+        is_step = name == STEP
+        program, inputs, labels = self._arguments(input_instances, targets, shared=is_step)
         values.check_complete(self._interface)
-        report = program.training_vm.profile(name, *values.arguments(self._interface, name, inputs, labels))
+        arguments = values.arguments(self._interface, name, inputs, labels)
+        together = is_step and self._placement.ranks.size > 1
+        report = program.training_vm.profile(name, *arguments, together=together)
         return report, inputs[0].shape[0] if inputs and inputs[0].shape else None
 
     # ---- without Python ----------------------------------------------------------------------------------------------
@@ -626,7 +636,8 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         """
         rows, profile = self._profiled or (None, None)
         batch_size = rows if batch_size is None and isinstance(rows, int) else batch_size
-        return show(summarize(self, self._layers, profile, batch_size, depth, sizes))
+        summary = summarize(self, self._layers, profile, batch_size, depth, sizes)
+        return show(summary, self._placement.ranks.is_first)
 
     def _repr_html_(self) -> str:
         if self.__dict__.get("_values") is None:
@@ -640,7 +651,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         given = for_each(inputs, self._interface.inputs, "input")
         rows = self._interface.rows_of(given[0]) if given else None
         share = self._placement.share if shared else ALONE
-        part = share.of(rows) if share.size > 1 and isinstance(rows, int) else None
+        part = share.of(rows) if share.distributed is not None and isinstance(rows, int) else None
         program = self._programs.of(rows) if part is None else self._programs.of(part.rows, part.whole)
         interface = program.interface if part is None else self._programs.of(part.whole).interface
         sizes: dict[Any, Any] = {}

@@ -42,7 +42,8 @@ class Distributed:
     micro_batches: int = 1
     sync_batch_norm: bool = True
     bucket_bytes: int = BUCKET_BYTES
-    strict: bool = False  # no batch is uneven: its results would depend on the number of ranks
+    deterministic: bool = False  # no sum depends on how the shards lie on ranks
+    draws: bool = False  # the model draws random numbers, by the number of the row
     batch: str = "even"
 
     @property
@@ -54,11 +55,11 @@ class Distributed:
         """The same for a batch of so many rows, on all ranks together.
 
         Rows that the shards cannot share evenly are divided among the ranks unevenly, or computed by all of them: of
-        fewer rows than ranks, and where it is ``strict``.
+        fewer rows than ranks, and where what is computed would depend on the number of ranks otherwise.
         """
         if rows % self.shards == 0:
             return replace(self, batch="even")
-        is_same = self.strict or rows < self.ranks
+        is_same = self.deterministic or self.draws or rows < self.ranks
         return replace(self, batch="same" if is_same else "uneven", micro_batches=1)
 
     def rows_of_shard(self, rows: int, rank: int) -> int:

@@ -141,7 +141,7 @@ def _update(result: IRModule, module: IRModule, convention: Convention, distribu
     takes = convention[OPTIMIZER].takes
     pieces = {*held_as_pieces(module), *(v for v in takes if v[0] in (PARAMETER, GRADIENT))}
     name = str(module.attrs.get("training", {}).get("optimizer") or "the optimizer")
-    result[PIECEWISE] = piecewise(module[OPTIMIZER], takes, pieces, distributed.ranks, name, module)
+    result[PIECEWISE] = piecewise(module[OPTIMIZER], takes, pieces, distributed, name, module)
     return result.get_global_var(PIECEWISE)
 
 

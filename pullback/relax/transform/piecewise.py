@@ -6,8 +6,9 @@
         …                                                       size = R.sqrt(total) …
 
 What is elementwise stays as it is. A sum or an extremum of all elements is that of the piece, then of all ranks; the
-zeros behind the last element are masked for it. Anything else, such as a mean along one axis, is no function of single
-elements: an error that names the optimizer.
+zeros behind the last element are masked for it. (Where results must not depend on the number of ranks, the elements are
+gathered first, so that they are added up in one order.) Anything else, such as a mean along one axis, is no function of
+single elements: an error that names the optimizer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pullback.relax.expr import Call, Constant, Expr, Function, Tuple, TupleGetI
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
-from pullback.relax.transform.distributed import piece_info
+from pullback.relax.transform.distributed import Distributed, piece_info
 from pullback.relax.transform.inline_functions import inline_calls
 from pullback.runtime.collectives import piece_length
 
@@ -38,18 +39,20 @@ _NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0}
 
 
 def piecewise(
-    function: Function, takes: tuple[Value, ...], pieces: Collection[Value], ranks: int, name: str, module: IRModule
-) -> Function:
+    function: Function, takes: tuple[Value, ...], pieces: Collection[Value], distributed: Distributed, name: str,
+    module: IRModule,
+) -> Function:  # fmt: skip
     """The optimizer function over pieces: of what it ``takes``, parameters and gradients, and the states in ``pieces``,
     are those of a rank. ``name`` is the optimizer's, for errors."""
     whole = inline_calls(function, module)
     raised = DecomposeOpsForTraining()(IRModule({"optimizer": whole}, module.attrs))["optimizer"]
-    return _Piecewise(set(pieces), ranks, name).rewrite(raised, list(takes))
+    return _Piecewise(set(pieces), distributed, name).rewrite(raised, list(takes))
 
 
 class _Piecewise:
-    def __init__(self, pieces: set[Value], ranks: int, name: str) -> None:
-        self.pieces, self.ranks, self.name = pieces, ranks, name
+    def __init__(self, pieces: set[Value], distributed: Distributed, name: str) -> None:
+        self.pieces, self.ranks, self.name = pieces, distributed.ranks, name
+        self.gathers = distributed.deterministic
         self.env: dict[Var, Any] = {}
         self.whole: dict[Expr, TensorStructInfo] = {}  # of each piece, the type of what it is a piece of
         self.builder = BlockBuilder()
@@ -127,6 +130,9 @@ class _Piecewise:
 
     def total(self, call: Call, arg: Var, owner: TensorStructInfo, name: str) -> Expr:
         """A reduction of all elements: of the rank's, then of all ranks'."""
+        if self.gathers:
+            whole = self.builder.emit(ops.ccl.gather_pieces([arg], self.ranks, (tuple(owner.sizes),)), f"{name}_whole")
+            return self.builder.emit(_called(call, [whole]), name)
         short, count = call.op.short, math.prod(owner.sizes)  # type: ignore[union-attr, arg-type]
         length = piece_length(count, self.ranks)
         value: Any = arg

@@ -169,6 +169,7 @@ pb_status pb_collective_copy(pb_started *started, const pb_collective *from)
     memcpy(sources, from->given, given * sizeof *sources);
     memcpy(targets, from->received, count * sizeof *targets);
     started->phase = started->distance = 0;
+    started->sent = 0;
     started->slot = NULL;
     started->wanted_ns = 0;
     started->terms = NULL;
@@ -200,6 +201,7 @@ static pb_status post(pb_started *started, pb_transport *transport, pb_transfer 
         return PB_OK;
     pb_transfer *transfer = &started->slot->transfers[started->slot->transfer_count++];
     *transfer = message;
+    started->sent += message.is_sent ? (int64_t)message.left : 0;
     return hand_over(started, transport, transfer);
 }
 
@@ -633,6 +635,8 @@ pb_status pb_collective_check(const pb_collective *what, int ranks)
     if (what->shards < 1 || what->count < 0 || what->root < 0 || what->root >= ranks)
         return pb_fail(PB_ERROR_ARGUMENT, "a collective of %d ranks has %d arrays of %d shards and the root %d", ranks,
                        (int)what->count, (int)what->shards, (int)what->root);
+    if (what->ranks != 0 && what->ranks != ranks)
+        return pb_fail(PB_ERROR_ARGUMENT, "a collective of %d ranks is started by one of %d", (int)what->ranks, ranks);
     return PB_OK;
 }
 

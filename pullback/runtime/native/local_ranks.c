@@ -16,17 +16,18 @@ struct box {
 
 /* Where they meet. It ends with its last rank. */
 struct meeting {
-    _Atomic int open;
-    _Atomic int failed;
-    pthread_mutex_t lock;
-    char failure[PB_NEWS_BYTES];
     int size;
+    _Atomic int open;
+    pthread_mutex_t lock;
+    _Atomic int told; /* so many news, of which each rank has at most two: it ended, it failed */
+    pb_news *news;
     struct box boxes[];
 };
 
 struct local {
     pb_transport transport;
     struct meeting *meeting;
+    int heard; /* of the news */
 };
 
 static struct meeting *meeting_of(pb_transport *transport)
@@ -124,21 +125,25 @@ static void local_cancel(pb_transport *transport, pb_request *request)
         sched_yield(); /* its receiver is copying it */
 }
 
-static void local_tell(pb_transport *transport, const char *text)
+static void local_tell(pb_transport *transport, const pb_news *news)
 {
     struct meeting *meeting = meeting_of(transport);
     pthread_mutex_lock(&meeting->lock);
-    if (!atomic_load(&meeting->failed)) {
-        strncpy(meeting->failure, text, PB_NEWS_BYTES - 1);
-        atomic_store_explicit(&meeting->failed, 1, memory_order_release);
+    int told = atomic_load(&meeting->told);
+    if (told < 2 * meeting->size) {
+        meeting->news[told] = *news;
+        atomic_store_explicit(&meeting->told, told + 1, memory_order_release);
     }
     pthread_mutex_unlock(&meeting->lock);
 }
 
-static const char *local_news(pb_transport *transport)
+static int local_hear(pb_transport *transport, pb_news *news)
 {
-    struct meeting *meeting = meeting_of(transport);
-    return atomic_load_explicit(&meeting->failed, memory_order_acquire) ? meeting->failure : NULL;
+    struct local *local = (struct local *)transport;
+    if (local->heard == atomic_load_explicit(&local->meeting->told, memory_order_acquire))
+        return 0;
+    *news = local->meeting->news[local->heard++];
+    return 1;
 }
 
 static void leave(struct meeting *meeting, int count)
@@ -148,6 +153,7 @@ static void leave(struct meeting *meeting, int count)
     for (int p = 0; p < meeting->size; p++)
         pthread_mutex_destroy(&meeting->boxes[p].lock);
     pthread_mutex_destroy(&meeting->lock);
+    free(meeting->news);
     free(meeting);
 }
 
@@ -166,8 +172,9 @@ static pb_ranks *one_of(struct meeting *meeting, int rank)
         return NULL;
     }
     local->transport = (pb_transport){rank,         meeting->size, local_send, local_receive, local_test,
-                                      local_cancel, local_tell,  local_news, local_close};
+                                      local_cancel, local_tell,  local_hear, local_close};
     local->meeting = meeting;
+    local->heard = 0;
     return pb_ranks_over(&local->transport);
 }
 
@@ -176,8 +183,12 @@ pb_status pb_ranks_local(int32_t size, pb_ranks **handles)
     if (size < 1)
         return pb_fail(PB_ERROR_ARGUMENT, "there must be at least 1 rank, not %d", (int)size);
     struct meeting *meeting = calloc(1, sizeof *meeting + (size_t)size * sizeof *meeting->boxes);
-    if (meeting == NULL)
+    if (meeting != NULL)
+        meeting->news = calloc(2 * (size_t)size, sizeof *meeting->news);
+    if (meeting == NULL || meeting->news == NULL) {
+        free(meeting);
         return pb_fail(PB_ERROR_MEMORY, "out of memory: %d ranks could not be made", (int)size);
+    }
     meeting->size = size;
     atomic_store(&meeting->open, size);
     pthread_mutex_init(&meeting->lock, NULL);

@@ -18,7 +18,7 @@ struct mpi {
     pb_transport transport;
     pb_mpi call;
     int patience;
-    char told[PB_NEWS_BYTES], heard[PB_NEWS_BYTES];
+    pb_news told;
 };
 
 static struct mpi *mpi_of(pb_transport *transport)
@@ -61,17 +61,17 @@ static void mpi_cancel(pb_transport *transport, pb_request *request)
         sched_yield();
 }
 
-static void mpi_tell(pb_transport *transport, const char *text)
+static void mpi_tell(pb_transport *transport, const pb_news *news)
 {
     struct mpi *mpi = mpi_of(transport);
     int64_t begin = pb_now_ns();
     pb_request *requests = calloc((size_t)transport->size, sizeof *requests);
     if (requests == NULL)
         return;
-    strncpy(mpi->told, text, sizeof mpi->told - 1);
+    mpi->told = *news;
     for (int p = 0; p < transport->size; p++)
-        if (p != transport->rank && mpi_send(transport, p, NEWS_TAG, mpi->told, sizeof mpi->told, &requests[p]) != PB_OK)
-            break;
+        if (p != transport->rank)
+            mpi_send(transport, p, NEWS_TAG, (char *)&mpi->told, sizeof mpi->told, &requests[p]);
     for (int p = 0; p < transport->size; p++) {
         int done = p == transport->rank;
         while (!done && pb_now_ns() - begin < FAREWELL && mpi_test(transport, &requests[p], &done) == PB_OK)
@@ -80,21 +80,19 @@ static void mpi_tell(pb_transport *transport, const char *text)
     free(requests);
 }
 
-static const char *mpi_news(pb_transport *transport)
+static int mpi_hear(pb_transport *transport, pb_news *news)
 {
     struct mpi *mpi = mpi_of(transport);
     const pb_mpi *call = &mpi->call;
     int there = 0;
     if (++mpi->patience < NEWS_PATIENCE)
-        return NULL;
+        return 0;
     mpi->patience = 0;
-    if (call->iprobe(call->any_source, NEWS_TAG, call->communicator, &there, call->no_status) != 0 || !there)
-        return NULL;
-    if (call->recv(mpi->heard, sizeof mpi->heard, call->byte, call->any_source, NEWS_TAG, call->communicator,
-                   call->no_status) != 0)
-        return NULL;
-    mpi->heard[sizeof mpi->heard - 1] = '\0';
-    return mpi->heard;
+    if (call->iprobe(call->any_source, NEWS_TAG, call->communicator, &there, call->no_status) != 0 || !there ||
+        call->recv(news, sizeof *news, call->byte, call->any_source, NEWS_TAG, call->communicator, call->no_status) != 0)
+        return 0;
+    news->text[sizeof news->text - 1] = '\0';
+    return 1;
 }
 
 static void mpi_close(pb_transport *transport)
@@ -108,7 +106,7 @@ pb_status pb_ranks_over_mpi(const pb_mpi *call, pb_ranks **handle)
     if (mpi != NULL) {
         mpi->call = *call;
         mpi->transport = (pb_transport){call->rank, call->size, mpi_send, mpi_receive, mpi_test,
-                                        mpi_cancel, mpi_tell,   mpi_news, mpi_close};
+                                        mpi_cancel, mpi_tell,   mpi_hear, mpi_close};
     }
     *handle = mpi != NULL ? pb_ranks_over(&mpi->transport) : NULL;
     return *handle != NULL ? PB_OK : pb_fail(PB_ERROR_MEMORY, "out of memory: no rank could be made");

@@ -36,11 +36,17 @@ struct pb_ranks {
     int64_t next;        /* the first one whose turn has not come */
     _Atomic int64_t oldest; /* the first one that is not finished */
     int64_t moved_ns;       /* when anything moved last */
+    int64_t waited_ns;      /* in start and in wait, of the thread that they belong to */
+    pb_flight *flights;     /* of the tickets from `first_flight` on, `room` of them */
+    int64_t first_flight, room;
     _Atomic int64_t timeout;
     pb_started ring[RING];
     pb_slot slots[SLOTS];
+    int64_t last;           /* the last ticket in which all ranks take part; more may still begin: INT64_MAX */
+    pb_news ended;          /* of the rank by which it is the last */
+    int has_left;           /* this one has told that it begins nothing more */
     _Atomic int failed;
-    char failure[PB_NEWS_BYTES];
+    char failure[PB_FAILURE_BYTES];
 };
 
 /* ---- pauses -------------------------------------------------------------------------------------------------- */
@@ -85,12 +91,35 @@ static void give_up(pb_ranks *ranks, const char *failure)
 
 static void fail(pb_ranks *ranks, const char *text)
 {
-    char failure[PB_NEWS_BYTES];
+    pb_news news = {.last = -1};
     if (has_failed(ranks))
         return;
-    snprintf(failure, sizeof failure, "rank %d failed: %s", ranks->transport->rank, text);
-    give_up(ranks, failure);
-    ranks->transport->tell(ranks->transport, failure);
+    snprintf(news.text, sizeof news.text, "rank %d failed: %s", ranks->transport->rank, text);
+    give_up(ranks, news.text);
+    ranks->transport->tell(ranks->transport, &news);
+}
+
+/* What others have told: one that failed takes all of them with it, one that ended only those that wait for it. */
+static void hear(pb_ranks *ranks)
+{
+    pb_news news;
+    while (!has_failed(ranks) && ranks->transport->hear(ranks->transport, &news)) {
+        if (news.last < 0)
+            give_up(ranks, news.text);
+        else if (news.last < ranks->last) {
+            ranks->last = news.last;
+            ranks->ended = news;
+        }
+    }
+    if (!has_failed(ranks) && ranks->newest > ranks->last)
+        give_up(ranks, ranks->ended.text);
+}
+
+/* Where a collective is recorded; NULL: it is not. */
+static pb_flight *flight_of(pb_ranks *ranks, int64_t ticket)
+{
+    int64_t number = ticket - ranks->first_flight;
+    return number >= 0 && number < ranks->room ? &ranks->flights[number] : NULL;
 }
 
 static pb_slot *free_slot(pb_ranks *ranks)
@@ -103,6 +132,11 @@ static pb_slot *free_slot(pb_ranks *ranks)
 
 static void end(pb_ranks *ranks, pb_started *started)
 {
+    pb_flight *flight = flight_of(ranks, started->ticket);
+    if (flight != NULL) {
+        flight->sent = started->sent;
+        flight->done = pb_now_ns();
+    }
     started->slot->taken = 0;
     started->slot = NULL;
     ranks->long_ones -= pb_collective_is_long(started);
@@ -137,11 +171,10 @@ static int drive(pb_ranks *ranks)
             oldest++;
         atomic_store(&ranks->oldest, oldest);
     }
-    const char *news = moved || has_failed(ranks) ? NULL : ranks->transport->news(ranks->transport);
-    if (news != NULL)
-        give_up(ranks, news);
     if (moved)
         ranks->moved_ns = pb_now_ns();
+    else
+        hear(ranks);
     return moved;
 }
 
@@ -158,7 +191,7 @@ static void look_at_clock(pb_ranks *ranks, int64_t ticket)
         *wanted = now;
     if (now - (ranks->moved_ns > *wanted ? ranks->moved_ns : *wanted) <= atomic_load(&ranks->timeout))
         return;
-    char name[PB_NEWS_BYTES / 2], text[PB_NEWS_BYTES - 64];
+    char name[PB_FAILURE_BYTES / 2], text[PB_FAILURE_BYTES - 64];
     pb_collective_tell(started_of(ranks, ticket), name, sizeof name);
     snprintf(text, sizeof text, "nothing has come for %lld s: it is in a %s",
              (long long)(atomic_load(&ranks->timeout) / 1000000000), name);
@@ -200,6 +233,35 @@ static void wake_thread(pb_ranks *ranks)
     pthread_cond_signal(&ranks->wake);
 }
 
+/* ---- how long it takes --------------------------------------------------------------------------------------- */
+
+static void count_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds)
+{
+    pb_flight *flight = flight_of(ranks, ticket);
+    ranks->waited_ns += nanoseconds;
+    if (flight != NULL)
+        flight->waited += nanoseconds;
+}
+
+int64_t pb_collectives_waited(const pb_runtime *runtime)
+{
+    return runtime->ranks == NULL ? 0 : runtime->ranks->waited_ns;
+}
+
+int64_t pb_collectives_record(const pb_runtime *runtime, pb_flight *flights, int64_t room)
+{
+    pb_ranks *ranks = runtime->ranks;
+    if (ranks == NULL)
+        return 0;
+    pthread_mutex_lock(&ranks->lock);
+    int64_t count = ranks->newest + 1 - ranks->first_flight;
+    ranks->first_flight = ranks->newest + 1;
+    ranks->flights = flights;
+    ranks->room = flights == NULL ? 0 : room;
+    pthread_mutex_unlock(&ranks->lock);
+    return count;
+}
+
 /* ---- what a table has ---------------------------------------------------------------------------------------- */
 
 int32_t pb_ranks_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds)
@@ -225,6 +287,7 @@ int32_t pb_ranks_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds)
             pause_a_little(times++);
     }
     atomic_fetch_sub(&ranks->waiting, 1);
+    count_wait(ranks, ticket, pb_now_ns() - begin);
     return done;
 }
 
@@ -235,6 +298,7 @@ int64_t pb_collective_start(const pb_runtime *runtime, const pb_collective *coll
         pb_collective_at_once(collective, 0, 1);
         return 0;
     }
+    int64_t begin = pb_now_ns(), waited = ranks->waited_ns;
     int size = ranks->transport->size;
     int is_wrong = pb_collective_check(collective, size) != PB_OK;
     if (has_failed(ranks) || (!is_wrong && pb_collective_at_once(collective, ranks->transport->rank, size)))
@@ -250,11 +314,16 @@ int64_t pb_collective_start(const pb_runtime *runtime, const pb_collective *coll
     }
     int64_t ticket = started->ticket = ++ranks->newest;
     started->float_mode = pb_float_mode();
+    pb_flight *flight = flight_of(ranks, ticket);
+    if (flight != NULL)
+        *flight = (pb_flight){.started = begin, .bytes = started->all * pb_dtype_bytes(started->what.dtype),
+                              .kind = started->what.kind};
     ranks->long_ones += pb_collective_is_long(started);
     drive(ranks);
     if (ranks->long_ones > 0)
         wake_thread(ranks);
     pthread_mutex_unlock(&ranks->lock);
+    count_wait(ranks, ticket, pb_now_ns() - begin - (ranks->waited_ns - waited)); /* less that for older ones */
     return ticket;
 }
 
@@ -288,7 +357,8 @@ pb_ranks *pb_ranks_over(pb_transport *transport)
     ranks->transport = transport;
     ranks->table = *pb_runtime_get();
     ranks->table.ranks = ranks;
-    ranks->next = 1;
+    ranks->next = ranks->first_flight = 1;
+    ranks->last = INT64_MAX;
     atomic_store(&ranks->oldest, 1);
     atomic_store(&ranks->timeout, TIMEOUT);
     pthread_mutex_init(&ranks->lock, NULL);
@@ -325,6 +395,17 @@ void pb_ranks_fail(pb_ranks *ranks, const char *text)
 {
     pthread_mutex_lock(&ranks->lock);
     fail(ranks, text);
+    pthread_mutex_unlock(&ranks->lock);
+}
+
+void pb_ranks_leave(pb_ranks *ranks)
+{
+    pb_news news = {.last = ranks->newest};
+    snprintf(news.text, sizeof news.text, "rank %d ended, and others wait for it", ranks->transport->rank);
+    pthread_mutex_lock(&ranks->lock);
+    if (!has_failed(ranks) && !ranks->has_left)
+        ranks->transport->tell(ranks->transport, &news);
+    ranks->has_left = 1;
     pthread_mutex_unlock(&ranks->lock);
 }
 

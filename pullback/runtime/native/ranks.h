@@ -11,7 +11,13 @@
 #pragma GCC visibility push(hidden)
 #endif
 
-enum { PB_NEWS_BYTES = 512 }; /* of what a rank tells the others when it fails */
+enum { PB_FAILURE_BYTES = 504 };
+
+/* What a rank tells the others when it takes part in nothing more. */
+typedef struct pb_news {
+    int64_t last; /* the ticket of the last collective that it takes part in; -1: not even those that it has begun */
+    char text[PB_FAILURE_BYTES];
+} pb_news;
 
 /* ---- messages ------------------------------------------------------------------------------------------------ */
 
@@ -41,11 +47,11 @@ typedef struct pb_transport {
     /* Gives up a message: from then on nobody reads or writes its bytes. */
     void (*cancel)(struct pb_transport *transport, pb_request *request);
 
-    /* Tells all ranks that this one failed. */
-    void (*tell)(struct pb_transport *transport, const char *text);
+    /* Tells all other ranks. */
+    void (*tell)(struct pb_transport *transport, const pb_news *news);
 
-    /* What a rank that failed has told, at most PB_NEWS_BYTES with the 0 at its end; NULL when there are no news. */
-    const char *(*news)(struct pb_transport *transport);
+    /* Whether another one has told something, which *news is then. */
+    int (*hear)(struct pb_transport *transport, pb_news *news);
 
     void (*close)(struct pb_transport *transport);
 } pb_transport;
@@ -90,6 +96,7 @@ typedef struct pb_started {
     size_t list_bytes;
     int64_t *firsts;     /* by array: the elements of all arrays before */
     int64_t all;         /* elements of all arrays */
+    int64_t sent;        /* bytes, to other ranks */
     uint64_t float_mode; /* of the thread that started it */
     pb_slot *slot;       /* NULL until its turn comes */
     int64_t wanted_ns;   /* since when somebody waits for it; 0: nobody does */

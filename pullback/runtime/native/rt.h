@@ -143,6 +143,23 @@ typedef struct pb_collective {
 int64_t pb_collective_start(const pb_runtime *runtime, const pb_collective *collective);
 void pb_collective_wait(const pb_runtime *runtime, int64_t ticket);
 
+/* A collective that was recorded; times are those of pb_now_ns(). */
+typedef struct pb_flight {
+    int64_t started; /* when start was called */
+    int64_t done;    /* when its arrays were there; 0: they are not yet */
+    int64_t waited;  /* nanoseconds that its rank spent in start and in wait */
+    int64_t bytes;   /* of its whole arrays */
+    int64_t sent;    /* bytes, to other ranks */
+    int64_t kind;    /* pb_collective_kind */
+} pb_flight;
+
+/* Records in `flights`, as long as there is `room`, the collectives that the table's rank starts from now on, until it is
+ * called again. Returns how many have been started since it was called last; what sends nothing is none of them. */
+int64_t pb_collectives_record(const pb_runtime *runtime, pb_flight *flights, int64_t room);
+
+/* Nanoseconds that the table's rank has spent in start and in wait. */
+int64_t pb_collectives_waited(const pb_runtime *runtime);
+
 /* One of several ranks. It belongs to one thread, which makes all calls but pb_ranks_fail and pb_ranks_failure. */
 typedef struct pb_ranks pb_ranks;
 
@@ -180,6 +197,9 @@ int32_t pb_ranks_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds);
 
 /* This rank failed: it says so to all others, and all that they have started ends, as does all that it has. */
 void pb_ranks_fail(pb_ranks *ranks, const char *text);
+
+/* This rank starts nothing more; others that wait for it fail. Its last collectives must be done. */
+void pb_ranks_leave(pb_ranks *ranks);
 
 /* Why the ranks failed, naming the rank that did first; NULL while they have not. Then what was received is undefined. */
 const char *pb_ranks_failure(const pb_ranks *ranks);
@@ -230,6 +250,9 @@ pb_status pb_check_environment(void);
 
 /* Ends the pool's threads (before dlclose, say). A later job starts them again. An error inside a task. */
 pb_status pb_shutdown(void);
+
+/* How long the calling thread has had a processor, in nanoseconds: a clock that stands still while others have it. */
+int64_t pb_thread_ns(void);
 
 /* ---- convert.c: rows of an array as those of a tensor -------------------------------------------------------- */
 

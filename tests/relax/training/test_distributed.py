@@ -42,7 +42,8 @@ def fitted(
     if not isinstance(x, np.ndarray):
         options["batch_size"] = None
     history = trainer.fit(x, y, **options)
-    return {name: history[name] for name in history.keys()}, state_of(trainer)
+    names = history.keys()
+    return {name: history[name] for name in names}, state_of(trainer)
 
 
 def bn_net() -> nn.Module:
@@ -94,7 +95,9 @@ def test_two_ranks_train_as_one_process(name: str, stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("name", ["adam", "clipping", "accumulation", "weights", "ignored targets", "batches", "dropout"])
+@pytest.mark.parametrize(
+    "name", ["adam", "clipping", "accumulation", "weights", "ignored targets", "batches", "dropout"]
+)
 def test_four_ranks_train_as_one_process(name: str, stage: str) -> None:
     assert_same_on_ranks(4, lambda d: fitted(d, **TRAININGS[name]), stage, rtol=1e-4)
 

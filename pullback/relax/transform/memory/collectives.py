@@ -7,7 +7,7 @@ which are computed as soon as they can be, and is awaited when there is nothing 
 of its kind have started: what is sent, and what it becomes, takes memory until then.
 
 What could start at once, as parameters that are gathered from pieces, starts when its turn comes: as many as
-``IN_FLIGHT`` are gathered ahead of the step that reads them.
+``IN_FLIGHT`` are gathered ahead of the step that reads them. The piece of a parameter is taken just before its update.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pullback.relax.transform.memory.values import Step, Steps
 from pullback.tir.stmt import COLLECTIVE, Collective
 
-START, WAIT = "start", "wait"
+START, WAIT, WHOLE = "start", "wait", "whole"
 IN_FLIGHT = 2
 
 Key = Callable[[Step, int], int]
 
 
 def phases(steps: Steps) -> dict[Step, tuple[str, str]]:
-    """The steps that start collectives, and those that wait for them: which of the two, and the kind."""
+    """The steps that start collectives, wait for them, or do the whole of one: which of these, and the kind."""
     found: dict[Step, tuple[str, str]] = {}
     for step in steps.steps:
         kernel = steps.kernels.get(step.kernel)
         phase = None if kernel is None else kernel.attrs.get(COLLECTIVE)
-        if phase in (START, WAIT):
+        if phase is not None:
             body = kernel.body  # type: ignore[union-attr]
             found[step] = str(phase), body.kind if isinstance(body, Collective) else ""
     return found
@@ -59,9 +59,10 @@ def feeding(
             continue
         starts = {sent_by.get(s) for s in after[step]}
         waits_for_something = any(v.step is not None for v in step.inputs)
-        if step not in phases and len(starts) == 1 and waits_for_something and not step.may_fail:
+        is_other = phases.get(step, (WHOLE, ""))[0] == WHOLE
+        if is_other and len(starts) == 1 and waits_for_something and not step.may_fail:
             sent_by[step] = starts.pop()
-    return {s for s, start in sent_by.items() if start is not None and s not in phases}
+    return {s for s, start in sent_by.items() if start is not None and phases.get(s, (WHOLE, ""))[0] == WHOLE}
 
 
 class _Scheduler:
@@ -77,6 +78,8 @@ class _Scheduler:
         self.wait_of = {s: next(w for w in after[s] if phases.get(w, ("", ""))[0] == WAIT) for s in starts}
         self.start_of = {w: s for s, w in self.wait_of.items()}
         free = [s for s in starts if not any(v.step is not None for v in s.inputs)]
+        self.before = before
+        self.late = {s for s, (phase, _) in phases.items() if phase == WHOLE and not before[s] and after[s]}
         self.turns = deque(sorted(free, key=self.first_use))  # those whose operands are there from the beginning
         self.turn = set(free)
         self.ahead: set[Step] = set()  # of these, those that started and whose reader is still to come
@@ -94,8 +97,10 @@ class _Scheduler:
 
     def run(self) -> list[Step]:
         for step in self.steps:
-            if not self.missing[step] and step not in self.turn:
+            if not self.missing[step] and step not in self.turn and step not in self.late:
                 self.push(step)
+        for step in self.steps:
+            self.take_late(step)
         self.take_turns()
         while self.heap or self.turns:
             if not self.heap:  # a step reads more of what is gathered than there may be ahead
@@ -113,6 +118,14 @@ class _Scheduler:
         else:
             rank = -4 if self.is_start(step) else self.key(step, at)
         heapq.heappush(self.heap, (rank, at))
+
+    def take_late(self, step: Step) -> None:
+        """Do what a step waits for, where that was left for the last moment and nothing else is missing."""
+        left = [s for s in self.before[step] if s in self.late] if self.missing[step] else []
+        if left and self.missing[step] == len(left):
+            self.late.difference_update(left)
+            for other in sorted(left, key=self.number.__getitem__):
+                self.place(other)
 
     def take_turns(self) -> None:
         """Start what could have started before, as many as there may be ahead."""
@@ -132,8 +145,9 @@ class _Scheduler:
         self.done.add(step)
         read = {s for s in self.ahead if step in (self.after[self.wait_of[s]] or {self.wait_of[s]})}
         self.ahead -= read
-        for follower in self.after[step]:
+        for follower in sorted(self.after[step], key=self.number.__getitem__):  # all ranks find the same order
             self.missing[follower] -= 1
+            self.take_late(follower)
             if not self.missing[follower] and follower not in self.turn:
                 self.push(follower)
         if read:

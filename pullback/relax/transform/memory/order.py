@@ -63,12 +63,13 @@ def orders(
 def _overlapped(
     steps: list[Step], before: Before, updates: Collection[Step], phases: Mapping[Step, tuple[str, str]]
 ) -> list[Step]:
-    """The first order, in which collectives start as early, and are awaited as late, as may be."""
+    """The first order, in which collectives start as early, and are awaited as late, as may be. Updates come first of
+    all else: what was received lives until then."""
     after = followers(before)
     early = feeding(steps, after, phases)
 
     def key(step: Step, k: int) -> int:
-        return -3 if step in early else -2 if _condenses(step) else -1 if step in updates else k
+        return -3 if step in early else -2 if step in updates else -1 if _condenses(step) else k
 
     plain = _topological(steps, before, lambda s, k: k)
     return overlapped(plain, before, after, phases, key)
