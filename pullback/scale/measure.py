@@ -229,7 +229,7 @@ def _calls(plan: Plan) -> Iterator[_Call]:
             yield _Call(node.name, sum(map(_bytes, _statement(kernel, Collective).received)), True)
         else:
             totals = moved(node.name)
-            yield _Call(node.name, 1 if totals is None else totals[1])
+            yield _Call(node.name, 1 if totals is None else max(1, totals[1]))
 
 
 def _statement(kernel: PrimFunc, kind: type[S]) -> S:
