@@ -25,7 +25,7 @@ class GPT(nn.Module):
 
     def forward(self, x: Any) -> Any:
         h = self.blocks(self.token(x) + self.place, is_causal=True)
-        return (h @ self.token.weight.permute_dims()).transpose(1, 2)
+        return (h @ self.token.weight.transpose(0, 1)).transpose(1, 2)
 
 
 def _gpt(rows: int, words: int, length: int, width: int, heads: int, layers: int) -> Job:
@@ -41,8 +41,8 @@ def chargpt() -> Job:
 
 
 def gpt2() -> Job:
-    """GPT-2 small: 12 blocks of width 768 over 50,257 words, a text of 1,024: 124 million parameters."""
-    return _gpt(1, 50257, 1024, 768, 12, 12)
+    """GPT-2 small: 12 blocks of width 768 over 50,257 words, a text of 512: 124 million parameters."""
+    return _gpt(1, 50257, 512, 768, 12, 12)
 
 
 class Block(nn.Module):

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pullback.command.configuration import Job
-from pullback.command.train import job_of
 from pullback.ir.errors import ArgumentError
 from pullback.relax.training.interface import Slot
 from pullback.relax.training.trainer import Trainer
 from pullback.relax.transform.distributed import BUCKET_BYTES
 from pullback.runtime.library import get_num_threads, set_num_threads
+from pullback.runtime.tables import Table
 from pullback.runtime.tensor import Tensor
+from pullback.scale.calibrate import calibrate_threads
 from pullback.scale.curves import curves
-from pullback.scale.measure import measure
-from pullback.scale.network import Link, Network
+from pullback.scale.measure import RUNS, measure, run
+from pullback.scale.network import Network, parse_link
 from pullback.scale.predict import Prediction, predict
 from pullback.scale.step import Step, load
 
+HERE = "here"  # in place of a link
+MANY = 1 << 20  # ranks of a node that has all of them
 SAVED = ".json"  # the ending of a measured step's file
 _FEW = 64  # rows of a batch that nobody gives a size
 
@@ -42,13 +46,14 @@ class Question:
     threads: int | None = None
     jitter: float = 0.0
     slowest: float = 1.0
+    runs: int = RUNS
 
 
-def steps_of(source: str, settings: Sequence[str], question: Question) -> dict[int, Step]:
+def steps_of(source: str | Job, question: Question) -> dict[int, Step]:
     """For each number of ranks the measured step that tells of it: a saved one, or that of a training."""
-    if source.endswith(SAVED):
-        return _saved(Path(source), settings, question)
-    job = job_of(source, settings)
+    if isinstance(source, str):
+        return _saved(Path(source), question)
+    job = source
     with _threads(question.threads):
         if question.rows is not None:
             data = batch_of(job, question.rows)
@@ -77,7 +82,9 @@ def title(step: Step, question: Question) -> str:
     """What a table of predictions is about."""
     rows = f"{step.rows} rows a rank" if question.batch is None else f"{question.batch} rows together"
     threads = f"{step.threads} thread" + "s" * (step.threads != 1)
-    return f"{step.title}: {rows}, {threads} a rank, {question.network.link}"
+    network = question.network
+    link = network.local if network.ranks_per_node == MANY else network.link
+    return f"{step.title}: {rows}, {threads} a rank, {link}"
 
 
 def as_json(found: Sequence[Prediction], steps: dict[int, Step], question: Question) -> str:
@@ -116,20 +123,40 @@ def batch_of(job: Job, rows: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         return repeated(interface.inputs, batch.inputs), repeated(interface.targets, batch.targets)
 
 
-def network_of(link: Link, local: Link | None, ranks_per_node: int, cores: int | None) -> Network:
-    """The network that options describe."""
-    more: dict[str, Any] = {} if local is None else {"local": local}
-    return Network(link, ranks_per_node=ranks_per_node, cores=cores, **more)
+def network_of(link: str, local: str | None, ranks_per_node: int, cores: int | None) -> Network:
+    """The network that options describe. ``here``: that of ranks on this machine, as it is measured."""
+    more: dict[str, Any] = {} if local is None else {"local": parse_link(local)}
+    if link.strip() != HERE:
+        return Network(parse_link(link), ranks_per_node=ranks_per_node, cores=cores, **more)
+    if local is not None or ranks_per_node != 1:
+        hint = "name a network between nodes: --network 100Gb/10us"
+        raise ArgumentError(f"--network {HERE} is one node, with all of its ranks", hint=hint)
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return replace(calibrate_threads(), ranks_per_node=MANY, cores=cores or own)
+
+
+def compared(found: Sequence[Prediction], job: Job, steps: dict[int, Step], question: Question) -> Table:
+    """Predictions beside what steps take of ranks that are threads of this process."""
+    heading = ["stage", "ranks", "predicted ms", "measured ms", "predicted / measured"]
+    rows = []
+    with _threads(question.threads):
+        for p in found:
+            given = batch_of(job, steps[p.ranks].rows)
+            times = run(job.trainer, *given, p.ranks, p.stage, bucket_bytes=question.bucket_bytes)
+            measured = min(times)
+            numbers = (f"{1e3 * p.seconds:.3g}", f"{1e3 * measured:.3g}", f"{p.seconds / measured:.2f}")
+            rows.append([p.stage, f"{p.ranks:,}", *numbers])
+    return Table(heading, rows, title(next(iter(steps.values())), question))
 
 
 def _measured(
     trainer: Trainer, data: tuple[list[np.ndarray], list[np.ndarray]], ranks: tuple[int, int], question: Question
 ) -> Step:
-    return measure(trainer, *data, ranks, question.stages, bucket_bytes=question.bucket_bytes)
+    return measure(trainer, *data, ranks, question.stages, bucket_bytes=question.bucket_bytes, runs=question.runs)
 
 
-def _saved(path: Path, settings: Sequence[str], question: Question) -> dict[int, Step]:
-    given = {"--set": settings, "--rows": question.rows, "--batch": question.batch, "--threads": question.threads}
+def _saved(path: Path, question: Question) -> dict[int, Step]:
+    given = {"--rows": question.rows, "--batch": question.batch, "--threads": question.threads}
     for option, value in given.items():
         if value:
             raise ArgumentError(f"{option} changes nothing of a step that was measured", hint=f"leave {option} out")

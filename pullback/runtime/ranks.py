@@ -311,25 +311,30 @@ def _begin(job: mpi.Job) -> None:
     mine, process, before = Native(job.engine), os.getpid(), sys.excepthook
 
     def end_by_error(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        before(kind, error, trace)
         if mine.size == 1 or os.getpid() != process:
+            before(kind, error, trace)
             return
-        if not isinstance(error, RankError):  # else another one says why
-            print(f"rank {mine.rank} of {mine.size} failed: {kind.__name__}: {error}", file=sys.stderr)
+        where = f"rank {mine.rank} of {mine.size}"
+        if isinstance(error, RankError) and job.engine.failure is not None:  # another one says where it was
+            print(f"{where} ends: {job.engine.failure}", file=sys.stderr)
+        else:
+            before(kind, error, trace)
+            print(f"{where} failed: {kind.__name__}: {error}", file=sys.stderr)
             mine.fail(f"{kind.__name__}: {error}")
+        time.sleep(_LAST_WORDS)
+        abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+
+    def abort(code: int) -> None:
+        atexit.unregister(end)  # MPICH calls exit
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        time.sleep(_LAST_WORDS)
-        job.abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+        job.abort(code)
 
     def end() -> None:
         if os.getpid() != process:
             return
-        failed = job.engine.failure is not None and mine.size > 1
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        if failed:  # others wait for what this one has left
-            job.abort(1)
+        if job.engine.failure is not None and mine.size > 1:  # others wait for what this one has left
+            abort(1)
         job.end()
 
     sys.excepthook = end_by_error

@@ -75,8 +75,9 @@ class Placement:
     @property
     def share(self) -> Share:
         """What this rank takes of batches."""
-        ranks = self.ranks
-        return ALONE if ranks.size == 1 else Share(ranks.rank, ranks.size, self.interface.distributed)
+        if self.interface.distributed is None:
+            return ALONE
+        return Share(self.ranks.rank, self.size, self.interface.distributed)
 
     def kind(self, slot: Slot) -> str:
         """Whether a rank holds the WHOLE tensor or a PIECE."""

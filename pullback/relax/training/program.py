@@ -16,6 +16,7 @@ from pullback.relax.training.interface import Interface
 from pullback.relax.training.observation import observed
 from pullback.relax.training.rebatch import rebatched
 from pullback.relax.training.step import BoundFunction, Values
+from pullback.relax.transform import BindSizes, RaiseOps
 from pullback.relax.transform.distributed import Distributed
 from pullback.runtime.tensor import Tensor
 
@@ -104,14 +105,16 @@ class Programs:
 
     def _derived(self, module: IRModule, rows: int, shards: int) -> Program:
         """The program for so many rows, of which the functions of the step's module take one of ``shards``."""
-        if not isinstance(self.interface.batch, int) and shards == 1:  # the same functions, otherwise joined
-            return Program(self.interface, lambda: module, lambda: evaluation(self._module), self._load)
-        return Program(
-            self.interface.with_rows(rows),
-            lambda: self._rebatched(module, rows // shards, True),
-            lambda: evaluation(self._rebatched(self._module, rows, False)),
-            self._load,
-        )
+        batch = self.interface.batch
+        if isinstance(batch, int):
+            return Program(
+                self.interface.with_rows(rows),
+                lambda: self._rebatched(module, rows // shards, True),
+                lambda: evaluation(self._rebatched(self._module, rows, False)),
+                self._load,
+            )
+        bound = module if shards == 1 else BindSizes({batch: rows // shards})(RaiseOps()(module))
+        return Program(self.interface, lambda: bound, lambda: evaluation(self._module), self._load)
 
     def _of_part(self, rows: int | None, whole: int | None) -> tuple[IRModule, int]:
         """The module whose step takes so many rows of a batch, and into how many shards it cuts them."""

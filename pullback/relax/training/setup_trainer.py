@@ -176,7 +176,8 @@ class SetupTrainer(Pass):
             FLUSH_SUBNORMALS: self.flush_subnormals,
         })  # fmt: skip
         if self.distributed is not None and self.distributed.stage:
-            JoinStep()(module)  # an optimizer that cannot update pieces says so now, not when it is compiled
+            whole = replace(self.distributed, micro_batches=1).attribute
+            JoinStep()(module.with_attr(DISTRIBUTED, whole))  # an optimizer that cannot update pieces says so now
         if self.legalize:
             module = LegalizeOps()(module)
         module.attrs = TrainerAttributes(module.attrs)

@@ -651,7 +651,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         given = for_each(inputs, self._interface.inputs, "input")
         rows = self._interface.rows_of(given[0]) if given else None
         share = self._placement.share if shared else ALONE
-        part = share.of(rows) if share.size > 1 and isinstance(rows, int) else None
+        part = share.of(rows) if share.distributed is not None and isinstance(rows, int) else None
         program = self._programs.of(rows) if part is None else self._programs.of(part.rows, part.whole)
         interface = program.interface if part is None else self._programs.of(part.whole).interface
         sizes: dict[Any, Any] = {}

@@ -122,7 +122,8 @@ class OnRanks:
         """The rows of each shard."""
         if not has_rows(self.module, self.convention, value):
             return [given] * count
-        size = given.struct_info.sizes[0] // count  # type: ignore[attr-defined]
+        params = dict(zip(self.convention[LOSS].takes, self.module[LOSS].params, strict=True))
+        size = params[value].struct_info.sizes[0]  # type: ignore[attr-defined]
         return [
             self.builder.emit(ops.strided_slice(given, [0], [k * size], [(k + 1) * size]), f"{value[0]}_{k}")
             for k in range(count)

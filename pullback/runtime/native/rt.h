@@ -251,6 +251,9 @@ pb_status pb_check_environment(void);
 /* Ends the pool's threads (before dlclose, say). A later job starts them again. An error inside a task. */
 pb_status pb_shutdown(void);
 
+/* How long the calling thread has had a processor, in nanoseconds: a clock that stands still while others have it. */
+int64_t pb_thread_ns(void);
+
 /* ---- convert.c: rows of an array as those of a tensor -------------------------------------------------------- */
 
 typedef enum pb_dtype {

@@ -52,7 +52,10 @@ DIFFERENT: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: trainer_of("data", lambda: optim.SGD(0.1), precision=(None, "bfloat16")[rank()]),
         "the precision: float32 on rank 0, bfloat16 on rank 1",
     ),
-    "stage": (lambda: trainer_of(("data", "zero1")[rank()]), "the distribution: .*'stage': 0.* on rank 0, .*'stage': 1"),
+    "stage": (
+        lambda: trainer_of(("data", "zero1")[rank()]),
+        "the distribution: .*'stage': 0.* on rank 0, .*'stage': 1",
+    ),
     "seed": (lambda: trainer_of("data", seed=rank()), "the seed: 0 on rank 0, 1 on rank 1"),
     "rows": (
         lambda: trainer_of("data").fit(X[: 22 - rank()], Y[: 22 - rank()], batch_size=8, verbose=0),

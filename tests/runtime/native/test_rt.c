@@ -444,6 +444,7 @@ static void test_fork(void)
 #include "test_epoch.c"
 #include "test_flights.c"
 #include "test_pools.c"
+#include "test_ranks.c"
 
 int main(void)
 {
@@ -474,6 +475,7 @@ int main(void)
     test_a_pool_is_closed_and_started_again();
     test_two_pools_at_once();
     test_a_job_of_one_pool_inside_another();
+    test_ranks();
     test_recorded_collectives();
     test_a_process_alone_records_nothing();
 #ifndef EMULATED /* qemu-user 7.2 does not survive the fork of a process with threads */
