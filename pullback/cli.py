@@ -47,6 +47,12 @@ def errors_in_one_line() -> Iterator[None]:
         raise typer.Exit(1) from error
 
 
+def _one_of(*options: tuple[str, object]) -> None:
+    """Refuse options that are given together, None those that are not."""
+    if all(value is not None for _, value in options):
+        raise typer.BadParameter(f"{' and '.join(name for name, _ in options)}: one of them")
+
+
 def note(text: str) -> None:
     """A line beside the output."""
     typer.echo(f"note: {text}", err=True)
@@ -342,22 +348,14 @@ def simulate(
     The step of a rank is compiled and timed on this machine, its collectives are simulated. Nothing is trained.
     """
     from pullback.command import simulate as simulation
-    from pullback.command.train import job_of
+    from pullback.runtime.ranks import current
     from pullback.scale import predict as asked
     from pullback.scale.network import parse_bytes
 
-    saved = source.endswith(simulation.SAVED)
-    for first, second in (("--rows", "--batch"), ("--json", "--picture"), ("--json", "--check")):
-        given = {
-            "--rows": rows,
-            "--batch": batch,
-            "--json": as_json or None,
-            "--picture": picture,
-            "--check": check or None,
-        }
-        if given[first] is not None and given[second] is not None:
-            raise typer.BadParameter(f"{first} and {second}: one of them")
-    if saved and (settings or check):
+    _one_of(("--rows", rows), ("--batch", batch))
+    _one_of(("--json", as_json or None), ("--picture", picture))
+    _one_of(("--json", as_json or None), ("--check", check or None))
+    if source.endswith(simulation.SAVED) and (settings or check):
         raise typer.BadParameter("--set and --check are for what is trained, not for a step that was measured")
     with errors_in_one_line():
         question = simulation.Question(
@@ -367,23 +365,19 @@ def simulate(
             rows, batch, simulation.BUCKET_BYTES if bucket is None else parse_bytes(bucket), threads,
             asked.parse_share(jitter), slowest, runs,
         )  # fmt: skip
-        job = None if saved else job_of(source, settings or [])
-        steps = simulation.steps_of(source if job is None else job, question)
-        found = simulation.predictions(steps, question)
-        step = next(iter(steps.values()))
-        if save is not None:
-            if len({id(s) for s in steps.values()}) > 1:
-                raise typer.BadParameter("--save keeps one step: give --rows, or one number of ranks")
-            step.save(save)
-        if as_json:
-            typer.echo(simulation.as_json(found, steps, question))
+        if not current().is_first:  # it has done its part: the network is measured
             return
-        name = simulation.title(step, question)
-        print_table(asked.table(found, name))
-        if job is not None and check:
-            print_table(simulation.compared(found, job, steps, question))
+        found = simulation.answer(source, settings or [], question)
+        if save is not None:
+            found.save(save)
+        if as_json:
+            typer.echo(found.json())
+            return
+        print_table(found.table())
+        if check:
+            print_table(found.compared())
         if picture is not None:
-            picture.write_text(simulation.picture(found, name), encoding="utf-8")
+            picture.write_text(found.picture(), encoding="utf-8")
             typer.echo(f"picture: {picture}")
 
 

@@ -31,6 +31,7 @@ from pullback.relax.training.step import Values
 from pullback.relax.training.trainer import Trainer
 from pullback.relax.transform.distributed import BUCKET_BYTES, Distributed, held_as_pieces
 from pullback.relax.transform.plan_memory import Plan
+from pullback.runtime.collective_times import CollectiveTime
 from pullback.runtime.collectives import piece
 from pullback.runtime.library import get_num_threads
 from pullback.runtime.ranks import current, run_local, using
@@ -76,28 +77,38 @@ def measure(
     )
 
 
+@dataclass(frozen=True)
+class Ran:
+    """Steps of ranks that were there: seconds of each on the rank that took longest, and the collectives of one step
+    of rank 0."""
+
+    seconds: tuple[float, ...]
+    collectives: tuple[CollectiveTime, ...]
+
+
 def run(
     trainer: Trainer, inputs: Any, targets: Any, ranks: int, stage: str, *, bucket_bytes: int = BUCKET_BYTES,
     steps: int = 20,
-) -> list[float]:  # fmt: skip
-    """Seconds of so many steps of so many ranks that are threads of this process, each on these rows: of the rank that
-    takes longest, step by step. The trainer stays as it is."""
+) -> Ran:  # fmt: skip
+    """Run so many steps of so many ranks that are threads of this process, each on these rows. The trainer stays as it
+    is."""
     program, batch = _program_and_batch(trainer, inputs, targets, 1)
     made = with_distribution(program.module, Distributed(ranks, STAGES.index(stage), bucket_bytes=bucket_bytes))
     function = compile(made, batch.target).function(STEP)
     function.native(batch.sizes)
 
-    def steps_of(rank: int) -> list[float]:
-        call, found = function.bind(batch.held(made, rank, ranks)), []
-        call()
+    def steps_of(rank: int) -> tuple[list[float], tuple[CollectiveTime, ...]]:
+        call: Any = function.bind(batch.held(made, rank, ranks))
+        found, report = [], call.profile()
         for _ in range(steps):
             current().barrier()
             begin = time.perf_counter()
             call()
             found.append(time.perf_counter() - begin)
-        return found
+        return found, report.collectives
 
-    return np.max(run_local(ranks, steps_of), axis=0).tolist()
+    times, collectives = zip(*run_local(ranks, steps_of), strict=True)
+    return Ran(tuple(np.max(times, axis=0).tolist()), collectives[0])
 
 
 def _program_and_batch(trainer: Trainer, inputs: Any, targets: Any, runs: int) -> tuple[Program, _Batch]:
@@ -229,7 +240,7 @@ def _calls(plan: Plan) -> Iterator[_Call]:
             yield _Call(node.name, sum(map(_bytes, _statement(kernel, Collective).received)), True)
         else:
             totals = moved(node.name)
-            yield _Call(node.name, 1 if totals is None else totals[1])
+            yield _Call(node.name, 1 if totals is None else max(1, totals[1]))
 
 
 def _statement(kernel: PrimFunc, kind: type[S]) -> S:

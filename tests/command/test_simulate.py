@@ -111,6 +111,7 @@ def test_threads_are_those_of_before() -> None:
         (("net.py:make", "--ranks", "2", "--network", "here", "--local", "1Gb/1us"), "--network here is one node"),
         (("bad.json", "--ranks", "2"), "bad.json is no measured step"),
         (("step.json", "--ranks", "8"), "step.json tells of 4 ranks, not of 8 hint: measure with --rows"),
+        (("net.py:make", "--ranks", "2,4", "--save", "two.json"), "--save keeps one step, but 2 were measured"),
         (("step.json", "--ranks", "4", "--rows", "3"), "--rows changes nothing of a step that was measured"),
         (
             ("step.json", "--ranks", "4", "--stages", "zero1"),

@@ -469,6 +469,7 @@ int main(void)
     test_all_conversions();
     test_a_ring();
     test_an_epoch_of_sums();
+    test_an_epoch_until();
     test_concurrent_epochs();
     test_a_pool_that_cannot_be_made();
     test_a_pool_of_one_thread();
