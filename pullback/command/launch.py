@@ -33,6 +33,7 @@ _TICK = 0.05
 LINGER = 8.0  # seconds in which all ranks have to end when one has
 _DRAIN = 2.0  # seconds in which the last output arrives
 _LONGEST_WAIT = 60.0  # seconds before a restart
+_OF_MPI = re.compile(r"Abort\(\d+\) on node \d+ .*MPI_Abort")  # what MPICH says where a rank has said why
 _PR_SET_PDEATHSIG = 1
 
 
@@ -146,7 +147,7 @@ class Start:
 
     def _show(self, stream: _Stream, lines: Sequence[tuple[int | None, str]]) -> None:
         for rank, text in lines:
-            if rank is None:
+            if rank is None or _OF_MPI.match(text):
                 self._launchers.append(text)
             elif (facts := told(text)) is not None:
                 self._learn(rank, facts)
@@ -190,7 +191,7 @@ class Start:
         if self._stopped_by is not None:
             return Ending(code, f"stopped by {_signal(self._stopped_by)}", stopped_by=self._stopped_by)
         reason, is_known = self._reason(code)
-        if code and not is_known:  # nothing is kept back that may explain it
+        if code and not is_known and not self._is_refused:  # nothing is kept back that may explain it
             for line in filter(str.strip, self._launchers):
                 print(line, file=sys.stderr)
         return Ending(code, reason, self._is_refused)

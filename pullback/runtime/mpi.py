@@ -21,7 +21,7 @@ from pullback.runtime.engine import Engine
 
 INSTALL = "pip install 'pullback[mpi]' brings MPICH; PULLBACK_MPI=PATH names the library of another MPI"
 
-_HYDRA = ("libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi.so.12", "libmpi_abi.dylib", "libmpi.12.dylib")
+_HYDRA = ("libmpi.so.12", "libmpi_abi.so.1", "libmpi.12.dylib", "libmpi_abi.1.dylib")  # mpi4py takes the first too
 _OPEN_MPI = ("libmpi.so.40", "libmpi.40.dylib")
 _LONGEST_VERSION = 8192
 _STATUS_BYTES = 256  # more than any MPI_Status has
@@ -201,6 +201,11 @@ def loaded() -> list[str]:
         return []
     paths = dict.fromkeys(fields[5] for line in lines if len(fields := line.split(maxsplit=5)) > 5)
     return [path for path in paths if os.path.basename(path).startswith(("libmpi.so", "libmpi_abi.so"))]
+
+
+def is_begun() -> bool:
+    """Whether this program has begun MPI, as the import of mpi4py does."""
+    return any(Library(path).asked("MPI_Initialized") for path in loaded())
 
 
 def _folders() -> Iterator[Path]:

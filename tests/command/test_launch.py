@@ -26,6 +26,7 @@ from pullback.command.rank_output import HOLD, HOLD_FIRST, Lines, Together, name
 from pullback.command.rank_reports import LAUNCHED, tell, told
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.runtime import affinity
+from tests.launchers import installed
 
 HYDRAS = Launcher(Path("mpiexec"), HYDRA, 5)
 OPEN_MPIS = {version: Launcher(Path("mpirun"), OPEN_MPI, version) for version in (4, 5)}
@@ -400,10 +401,7 @@ def script(folder: Path, text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def launcher() -> Launcher:
-    try:
-        return mpirun.find()
-    except UserError as error:
-        pytest.skip(str(error))
+    return installed()
 
 
 TELL = 'print("\\x1dpullback " + json.dumps({"pid": os.getpid(), "host": socket.gethostname()}), file=sys.stderr)\n'
@@ -565,6 +563,7 @@ def test_all_threads_are_bound() -> None:
     text = """
 import os, threading, time
 from pullback.runtime import affinity
+from tests.launchers import installed
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 first = min(os.sched_getaffinity(0))
 affinity._bind([first])

@@ -58,10 +58,11 @@ class Source(ABC):
 
     @abstractmethod
     def epochs(
-        self, size: int, order: np.ndarray | None = None, drop_last: bool = False
+        self, size: int, order: np.ndarray | None = None, drop_last: bool = False, skip: int = 0
     ) -> Generator[tuple[Batch, Epoch], None, None]:
         """One pass: loops over batches that share the tensors of one, ``size`` rows at a time where that is ours to
-        say, then what is left unless ``drop_last``. Rows come in the given order, else as they are."""
+        say, then what is left unless ``drop_last``. Rows come in the given order, else as they are. ``skip``: how many
+        batches have been done before; a loop in the middle of which that is begins with some that are done."""
 
     @abstractmethod
     def samples(self, size: int, drop_last: bool = False) -> Iterator[Batch]:
@@ -70,6 +71,9 @@ class Source(ABC):
     @abstractmethod
     def identity(self) -> dict[str, str]:
         """What is the same wherever the same data is read, by what it is called: for ranks that compare."""
+
+    def pass_over(self, epochs: int) -> None:  # noqa: B027  of arrays each epoch is the same
+        """Begin where a source is that so many epochs were read of."""
 
     def count(self, size: int, drop_last: bool = False) -> int | None:
         """How many rows a pass has; None where that is not known."""
@@ -152,11 +156,16 @@ class DataSet(Source):
         return result
 
     def epochs(
-        self, size: int, order: np.ndarray | None = None, drop_last: bool = False
+        self, size: int, order: np.ndarray | None = None, drop_last: bool = False, skip: int = 0
     ) -> Generator[tuple[Batch, Epoch], None, None]:
         for first, rows, batches in parts(self.rows, size, drop_last, self.steps):
-            batch, columns = self._buffer(rows)
-            yield batch, Epoch(columns, *self.share.order(order, first, rows, batches), batch.rows, batches)
+            done = min(skip, batches)
+            skip -= done
+            if done < batches:
+                batch, columns = self._buffer(rows)
+                epoch = Epoch(columns, *self.share.order(order, first, rows, batches), batch.rows, batches)
+                epoch.go_on(done, 0.0, 0.0)
+                yield batch, epoch
 
     def samples(self, size: int, drop_last: bool = False) -> Iterator[Batch]:
         for _, rows, _ in parts(self.rows, size, drop_last, self.steps):

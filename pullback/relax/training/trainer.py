@@ -41,6 +41,7 @@ from pullback.relax.training.interchange import Interchange
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.placement import Placement
+from pullback.relax.training.position import Position
 from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.setup_trainer import SetupTrainer, check_model, with_backbone
 from pullback.relax.training.shares import ALONE, Part
@@ -86,6 +87,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         self._generator = np.random.Generator(np.random.PCG64())
         self._seed = int(self._generator.integers(2**63))
         self._epochs = 0
+        self._position: Position | None = None
         self._history, self._clock = History(), StepClock()
         self._turn = threading.RLock()  # held while a compiled function reads or overwrites the values
         renewed(self, "_turn", "_generator")
