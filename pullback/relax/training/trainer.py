@@ -524,6 +524,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
             return self.update(input_instances, targets, cast=cast)  # others are trained since a moment
         except ArgumentError as error:
             self._placement.ranks.fail(error.message)  # the others wait for this one's gradients
+            labels = self._arguments(input_instances, targets, cast=cast)[2]  # those of the whole batch
             check_labels(np.asarray(labels[0]), self._interface)  # tells which label it was, if it was one
             raise
 
