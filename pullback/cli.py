@@ -325,6 +325,7 @@ def simulate(
     cores: Annotated[
         int | None, typer.Option(min=1, help="Cores of a node; enough for all threads and messages if not given.")
     ] = None,
+    speed: Annotated[float, typer.Option(min=1e-6, help="How many times as fast as here a rank computes.")] = 1.0,
     jitter: Annotated[str, typer.Option(help="How much ranks' speeds differ from step to step.")] = "0%",
     slowest: Annotated[float, typer.Option(min=1.0, help="How many times as long one rank takes.")] = 1.0,
     runs: Annotated[int, typer.Option(min=1, help="Runs of a step, of which a kernel's time is the median.")] = 7,
@@ -363,7 +364,7 @@ def simulate(
             simulation.network_of(network, local, ranks_per_node, cores),
             asked.parse_stages(stages),
             rows, batch, simulation.BUCKET_BYTES if bucket is None else parse_bytes(bucket), threads,
-            asked.parse_share(jitter), slowest, runs,
+            speed, asked.parse_share(jitter), slowest, runs,
         )  # fmt: skip
         seconds = simulation.measured(source, settings or [], question) if check else {}
         if not current().is_first:  # it has done its part

@@ -48,6 +48,7 @@ class Question:
     batch: int | None = None
     bucket_bytes: int = BUCKET_BYTES
     threads: int | None = None
+    speed: float = 1.0
     jitter: float = 0.0
     slowest: float = 1.0
     runs: int = RUNS
@@ -75,7 +76,8 @@ class Answer:
         threads = f"{step.threads} thread" + "s" * (step.threads != 1)
         network = question.network
         link = network.local if network.ranks_per_node == MANY else network.link
-        return f"{step.title}: {rows}, {threads} a rank, {link}"
+        speed = "" if question.speed == 1.0 else f", {question.speed:g} times as fast as measured"
+        return f"{step.title}: {rows}, {threads} a rank{speed}, {link}"
 
     def table(self) -> Table:
         """A row for each prediction."""
@@ -109,7 +111,7 @@ def answer(source: str, settings: Sequence[str], question: Question) -> Answer:
     with using(Alone()):
         job = None if source.endswith(SAVED) else job_of(source, settings)
         steps = _saved(Path(source), question) if job is None else _steps_of(job, question)
-    options = {"jitter": question.jitter, "slowest": question.slowest}
+    options = {"speed": question.speed, "jitter": question.jitter, "slowest": question.slowest}
     found = tuple(
         predict(step, stage, ranks, question.network, **options)
         for stage in question.stages
