@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -435,7 +436,9 @@ def test_trainers_that_hold_pieces(version: str, path: Path, monkeypatch: pytest
         groups = (interface.params, interface.states, interface.random, interface.optimizer_states)
         trainer._values = type(trainer._values)(*map(own, groups))
 
-    monkeypatch.setattr(checkpoint.Placement, "of", lambda _: Pieces(pieces if current().size > 1 else frozenset()))
+    monkeypatch.setattr(
+        checkpoint, "Placement", SimpleNamespace(of=lambda _: Pieces(pieces if current().size > 1 else frozenset()))
+    )
     expected = everything(one)
     one.save(path)
     alone = path.read_bytes()
