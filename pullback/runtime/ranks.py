@@ -112,7 +112,7 @@ class Alone(Ranks):
         pass
 
     @functools.cached_property
-    def table(self) -> int:  # type: ignore[override]
+    def table(self) -> int:
         return runtime_table()
 
     def check(self) -> None:
@@ -215,7 +215,7 @@ class Local(Ranks):
         self._meeting.end(self.rank, message)
 
     @functools.cached_property
-    def table(self) -> int:  # type: ignore[override]
+    def table(self) -> int:
         return self._meeting.engines[self.rank].table
 
     def check(self) -> None:
@@ -243,7 +243,7 @@ class Native(Ranks):
         (size,) = self._run("broadcast", [np.array(data.size)], [()], root=root)
         data = data if self.rank == root else np.zeros(int(size), np.uint8)
         (text,) = self._run("broadcast", [data], [data.shape], root=root)
-        return value if self.rank == root else pickle.loads(text)
+        return value if self.rank == root else pickle.loads(text.tobytes())
 
     def barrier(self) -> None:
         self._run("reduce", [np.zeros((), np.uint8)], [()])

@@ -43,6 +43,14 @@ def test_stragglers() -> None:
     )
 
 
+def test_faster_machines() -> None:
+    found = predict(STEP, "data", 8, NETWORK, speed=4.0)
+    assert found.seconds == pytest.approx(seconds(8) - 0.75e-2) and found.compute == pytest.approx(0.25e-2)
+    assert found.efficiency == pytest.approx(0.25e-2 / found.seconds)
+    with pytest.raises(ArgumentError, match="speed must be a number > 0"):
+        predict(STEP, "data", 8, NETWORK, speed=0.0)
+
+
 @pytest.mark.parametrize("ranks", [0, 1, True, 2.0])
 def test_one_rank_has_no_step_to_predict(ranks) -> None:
     with pytest.raises(ArgumentError, match="the number of ranks must be an int ≥ 2"):

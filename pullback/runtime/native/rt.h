@@ -198,7 +198,7 @@ int32_t pb_ranks_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds);
 /* This rank failed: it says so to all others, and all that they have started ends, as does all that it has. */
 void pb_ranks_fail(pb_ranks *ranks, const char *text);
 
-/* This rank starts nothing more; others that wait for it fail. Its last collectives must be done. */
+/* This rank starts nothing more, and finishes nothing that is in progress: others that wait for it fail. */
 void pb_ranks_leave(pb_ranks *ranks);
 
 /* Why the ranks failed, naming the rank that did first; NULL while they have not. Then what was received is undefined. */
