@@ -291,11 +291,14 @@ def as_rank() -> Iterator[None]:
             ranks.start()
             yield
             ranks.current().barrier()  # a rank that ends early looks like one that failed
-        except ranks.RankError:
+        except ranks.RankError as error:
+            tell(told=error.message)
             raise
         except BaseException as error:
-            tell(failed=True, refused=isinstance(error, UserError))
-            ranks.current().fail(f"{type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}".split("\n")[0]
+            if not isinstance(error, KeyboardInterrupt):  # who sends signals knows that
+                tell(failed=reason, refused=isinstance(error, UserError))
+            ranks.current().fail(reason)
             raise
 
 
