@@ -71,7 +71,8 @@ SANITIZERS := address undefined thread
 sanitize: $(SANITIZERS:%=sanitize-%) sanitize-exported
 
 sanitize-%: tests/runtime/native/test_rt.c tests/runtime/native/test_epoch.c tests/runtime/native/test_pools.c \
-		tests/runtime/native/test_flights.c $(C_SOURCES) tests/deploy/threads.c tests/deploy/fake_model.c $(DEPLOY_SOURCES)
+		tests/runtime/native/test_flights.c tests/runtime/native/test_ranks.c \
+		$(C_SOURCES) tests/deploy/threads.c tests/deploy/fake_model.c $(DEPLOY_SOURCES)
 	@mkdir -p build/sanitize
 	$(CC) -O1 -g -std=c11 -pthread -Wall -Wextra -Werror -fsanitize=$* -fno-sanitize-recover=all -I$(NATIVE) \
 		$< $(NATIVE)/one.c -o build/sanitize/test_rt-$*

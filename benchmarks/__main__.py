@@ -22,6 +22,7 @@ from benchmarks import loops as loops_benchmark
 from benchmarks import losses as losses_benchmark
 from benchmarks import ops as ops_benchmark
 from benchmarks import relay as relay_benchmark
+from benchmarks import scale as scale_benchmark
 from benchmarks import twins as twins_benchmark
 from benchmarks import ulp as ulp_benchmark
 from benchmarks.imported_cases import CASES as IMPORTED
@@ -29,7 +30,10 @@ from benchmarks.kernels.ops import SIZES
 from benchmarks.models import MODELS
 from benchmarks.networks import GRAPHS, NETWORKS
 from benchmarks.numerics import KERNELS
+from benchmarks.scale_models import MODELS as SCALE_MODELS
 from benchmarks.training import default_peers
+from pullback.command import mpirun as launchers
+from pullback.ir.errors import UserError
 from pullback.schedule.choose import SCHEDULES
 
 ALL_SCHEDULES = ",".join(kind.__name__ for kind in SCHEDULES)
@@ -180,6 +184,52 @@ def loops(
     pythons = _pythons(peer_python or [], _names(peers))
     wanted = _names(kernels), sizes, _names(peers), rounds, seconds, threads, json, pythons
     raise typer.Exit(0 if loops_benchmark.run(*wanted) else 1)
+
+
+@app.command()
+def scale(
+    models: Annotated[
+        str, typer.Option(help=f"Of {','.join(SCALE_MODELS)}; the first two by default, the last two with --memory.")
+    ] = "",
+    stages: Annotated[str, typer.Option(help="Ours, comma-separated.")] = ",".join(scale_benchmark.STAGES),
+    peers: Annotated[
+        str, typer.Option(help=f"Peers, of {','.join(scale_benchmark.PEERS)}; '' for none.")
+    ] = "torch-ddp,torch-fsdp",
+    ranks: Annotated[int, typer.Option(min=2, help="Processes of every side.")] = 2,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="What a rank holds, instead of how long steps take.")
+    ] = False,
+    rounds: Rounds = 5,
+    seconds: Seconds = 2.0,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every rank.")] = 1,
+    mpirun: Annotated[
+        Path | None, typer.Option(help="The mpiexec or mpirun that starts ours; found by default.")
+    ] = None,
+    json: JsonFile = None,
+    peer_python: Annotated[
+        list[str] | None, typer.Option(metavar="PEER=PYTHON", help="A Python that has a peer's packages.")
+    ] = None,
+) -> None:
+    """Training steps over several ranks: data parallel and ZeRO, beside PyTorch's DDP and FSDP2."""
+    chosen = _names(models) or list(scale_benchmark.MEMORY_MODELS if memory else scale_benchmark.TIME_MODELS)
+    for kind, names, known in (
+        ("model", chosen, SCALE_MODELS),
+        ("stage", _names(stages), scale_benchmark.STAGES),
+        ("peer", _names(peers), scale_benchmark.PEERS),
+    ):
+        if unknown := [name for name in names if name not in known]:
+            raise typer.BadParameter(f"no {kind} {unknown[0]!r}; there are {', '.join(known)}")
+    pythons = _pythons(peer_python or [], _names(peers))
+    try:
+        launcher = launchers.find(mpirun)
+    except UserError as error:
+        raise typer.BadParameter(str(error)) from error
+    if memory:
+        good = scale_benchmark.run_memory(chosen, _names(stages), ranks, launcher, threads, json)
+    else:
+        wanted = chosen, _names(stages), _names(peers), ranks, launcher, rounds, seconds, threads, json, pythons
+        good = scale_benchmark.run(*wanted)
+    raise typer.Exit(0 if good else 1)
 
 
 @app.command()

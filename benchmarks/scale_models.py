@@ -5,6 +5,7 @@ Their layers have the same names in both, so parameters do too, and begin with t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 LEARNING_RATE = 1e-3  # of Adam
+Rows = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class ScaleModel:
     title: str
     net: Callable[[Any], Any]
     batch: int
-    rows: Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
+    rows: Rows
     tolerance: float
 
     def data(self) -> tuple[np.ndarray, np.ndarray]:
@@ -46,10 +48,8 @@ def initial(net: Any) -> dict[str, np.ndarray]:
 
 
 def mlp(nn: Any, sizes: tuple[int, ...] = (784, 128, 128, 10)) -> Any:
-    layers = [nn.Linear(sizes[0], sizes[1])]
-    for inputs, outputs in zip(sizes[1:], sizes[2:], strict=False):
-        layers += [nn.ReLU(), nn.Linear(inputs, outputs)]
-    return nn.Sequential(*layers)
+    layers = [layer for pair in itertools.pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
 
 
 def char_gpt(
@@ -86,11 +86,11 @@ def char_gpt(
     return GPT()
 
 
-def _images(generator: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    return generator.random((rows, 784), dtype=np.float32), generator.integers(0, 10, rows)
+def _images(inputs: int) -> Rows:
+    return lambda generator, rows: (generator.random((rows, inputs), dtype=np.float32), generator.integers(0, 10, rows))
 
 
-def _text(length: int, characters: int = 65) -> Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]:
+def _text(length: int, characters: int = 65) -> Rows:
     def rows(generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         text = generator.integers(0, characters, (count, length + 1))
         return text[:, :-1].copy(), text[:, 1:].copy()
@@ -98,7 +98,11 @@ def _text(length: int, characters: int = 65) -> Callable[[np.random.Generator, i
     return rows
 
 
+_WIDE = (1024,) * 9 + (10,)
 MODELS = {
-    "mlp": ScaleModel("MLP 784-128-128-10, batch 512, Adam", mlp, 512, _images, 1e-4),
+    "mlp": ScaleModel("MLP 784-128-128-10, batch 512, Adam", mlp, 512, _images(784), 1e-4),
     "chargpt": ScaleModel("char-GPT 6x384, 6 heads, 4x256 characters, Adam", char_gpt, 4, _text(256), 2e-3),
+    "wide": ScaleModel(  # what a rank holds is parameters, gradients and optimizer states, nearly nothing else
+        "MLP of 8 layers 1024x1024, batch 8, Adam", lambda nn: mlp(nn, _WIDE), 8, _images(1024), 2e-3
+    ),
 }

@@ -47,6 +47,12 @@ def errors_in_one_line() -> Iterator[None]:
         raise typer.Exit(1) from error
 
 
+def _one_of(*options: tuple[str, object]) -> None:
+    """Refuse options that are given together, None those that are not."""
+    if all(value is not None for _, value in options):
+        raise typer.BadParameter(f"{' and '.join(name for name, _ in options)}: one of them")
+
+
 def note(text: str) -> None:
     """A line beside the output."""
     typer.echo(f"note: {text}", err=True)
@@ -307,7 +313,10 @@ def simulate(
     ],
     ranks: Annotated[str, typer.Option(help="Numbers of ranks: 1024, or 2,4,8, or 2-4096 (2 and its doubles).")],
     network: Annotated[
-        str, typer.Option(metavar="BANDWIDTH/LATENCY", help="Between nodes: 100Gb/10us; a third part: of a message.")
+        str,
+        typer.Option(
+            metavar="BANDWIDTH/LATENCY", help="Between nodes, as 100Gb/10us; here: between threads of this machine."
+        ),
     ],
     stages: Annotated[str, typer.Option(help="Of data, zero1, zero2, zero3; all of them.")] = "all",
     rows: Annotated[int | None, typer.Option(min=1, help="Rows of the batch on each rank.")] = None,
@@ -320,9 +329,14 @@ def simulate(
     cores: Annotated[
         int | None, typer.Option(min=1, help="Cores of a node; enough for all threads and messages if not given.")
     ] = None,
+    speed: Annotated[float, typer.Option(min=1e-6, help="How many times as fast as here a rank computes.")] = 1.0,
     jitter: Annotated[str, typer.Option(help="How much ranks' speeds differ from step to step.")] = "0%",
     slowest: Annotated[float, typer.Option(min=1.0, help="How many times as long one rank takes.")] = 1.0,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of a step, of which a kernel's time is the median.")] = 7,
     bucket: Annotated[str | None, typer.Option(metavar="SIZE", help="Gradients that are sent together: 4MB.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run so many ranks too, those of mpirun or threads, and compare.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON in place of a table.")] = False,
     picture: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Draw the efficiency over the number of ranks (SVG).")
@@ -339,36 +353,37 @@ def simulate(
     The step of a rank is compiled and timed on this machine, its collectives are simulated. Nothing is trained.
     """
     from pullback.command import simulate as simulation
-    from pullback.scale import network as links
+    from pullback.runtime.ranks import current
     from pullback.scale import predict as asked
+    from pullback.scale.network import parse_bytes
 
+    _one_of(("--rows", rows), ("--batch", batch))
+    _one_of(("--json", as_json or None), ("--picture", picture))
+    _one_of(("--json", as_json or None), ("--check", check or None))
+    if source.endswith(simulation.SAVED) and (settings or check):
+        raise typer.BadParameter("--set and --check are for what is trained, not for a step that was measured")
     with errors_in_one_line():
-        if rows is not None and batch is not None:
-            raise typer.BadParameter("--rows and --batch: one of them")
-        if as_json and picture is not None:
-            raise typer.BadParameter("--json and --picture: one of them")
-        own = None if local is None else links.parse_link(local)
         question = simulation.Question(
             asked.parse_ranks(ranks),
-            simulation.network_of(links.parse_link(network), own, ranks_per_node, cores),
+            simulation.network_of(network, local, ranks_per_node, cores),
             asked.parse_stages(stages),
-            rows, batch, simulation.BUCKET_BYTES if bucket is None else links.parse_bytes(bucket), threads,
-            asked.parse_share(jitter), slowest,
+            rows, batch, simulation.BUCKET_BYTES if bucket is None else parse_bytes(bucket), threads,
+            speed, asked.parse_share(jitter), slowest, runs,
         )  # fmt: skip
-        steps = simulation.steps_of(source, settings or [], question)
-        found = simulation.predictions(steps, question)
-        step = next(iter(steps.values()))
-        if save is not None:
-            if len({id(s) for s in steps.values()}) > 1:
-                raise typer.BadParameter("--save keeps one step: give --rows, or one number of ranks")
-            step.save(save)
-        if as_json:
-            typer.echo(simulation.as_json(found, steps, question))
+        seconds = simulation.measured(source, settings or [], question) if check else {}
+        if not current().is_first:  # it has done its part
             return
-        name = simulation.title(step, question)
-        print_table(asked.table(found, name))
+        found = simulation.answer(source, settings or [], question)
+        if save is not None:
+            found.save(save)
+        if as_json:
+            typer.echo(found.json())
+            return
+        print_table(found.table())
+        if seconds:
+            print_table(simulation.compared(found, seconds))
         if picture is not None:
-            picture.write_text(simulation.picture(found, name), encoding="utf-8")
+            picture.write_text(found.picture(), encoding="utf-8")
             typer.echo(f"picture: {picture}")
 
 

@@ -260,7 +260,7 @@ class InterpretedCall:
         while epoch.left:
             epoch.gather()
             epoch.count(*(float(result.item()) for result in self()[:2]))
-            if time.perf_counter() >= deadline:
+            if epoch.stops or time.perf_counter() >= deadline:
                 break
 
 

@@ -445,7 +445,7 @@ CLASSES: dict[str, str] = {
     "learningratescheduler": "learning rates that change are in relax.training.lr_schedule: SGD(StepLR(0.1, 30))",
     "learningratemonitor": 'the history has "lr" where the rate is RunTime(…)',
     "learningratefinder": "write trainer.lr_find(x, y)",
-    "backupandrestore": "write ModelCheckpoint(path, monitor=None, save_last=True), and trainer.load(path)",
+    "backupandrestore": "write fit(…, callbacks=[Checkpoint(path)], resume=True)",
     "progbarlogger": "fit shows its progress itself: verbose=",
     "tqdmprogressbar": "fit shows its progress itself: verbose=",
     "remotemonitor": "write fit(…, logger=…)",

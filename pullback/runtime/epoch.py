@@ -57,6 +57,7 @@ class _Epoch(ctypes.Structure):
         ("divisor_sum", ctypes.c_double),
         ("failure", ctypes.c_int32),
         ("misfit", _Misfit),
+        ("until", ctypes.c_int64),
     )
 
 
@@ -219,6 +220,21 @@ class Epoch:
         """The divisors of all batches done."""
         return self._native.divisor_sum
 
+    def go_on(self, done: int, loss_sum: float, divisor_sum: float) -> None:
+        """Begin where another loop over the same batches was, after so many of them."""
+        if not 0 <= done <= self._native.batches:
+            raise ArgumentError(f"{done} of {self._native.batches} batches cannot be done")
+        self._native.done, self._native.loss_sum, self._native.divisor_sum = done, loss_sum, divisor_sum
+
+    def stop_after(self, batches: int | None) -> None:
+        """Have :meth:`run` return when so many more batches are done, if not before; None: for no such number."""
+        self._native.until = 0 if batches is None else self._native.done + batches
+
+    @property
+    def stops(self) -> bool:
+        """Whether as many batches are done as :meth:`stop_after` said."""
+        return self._native.done == self._native.until
+
     def gather(self) -> None:
         """Copy the rows of the next batch into its tensors."""
         self._check(library.pb_epoch_gather(ctypes.byref(self._native)))
@@ -235,7 +251,8 @@ class Epoch:
     def run(
         self, function: int, runtime: int, buffers: int, arena: int, results: Sequence[Tensor], seconds: float
     ) -> int:
-        """Gather and call the native ``function`` until all batches are done, or for about ``seconds``; at least once.
+        """Gather and call the native ``function`` until all batches are done, or as many as :meth:`stop_after` said, or
+        for about ``seconds``; at least once.
 
         ``runtime``, ``buffers``, ``arena``: addresses for the function, which writes ``results``: the loss and, if
         there are two, its divisor. Returns 0, or what the function returned when it failed: then the batch is not

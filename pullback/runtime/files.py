@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,6 +20,7 @@ from pullback.ir.errors import ArgumentError
 
 _LONGEST_STEM = 200  # bytes of a name that go into that of a temporary file; most file systems allow 255
 _LONGEST_SHOWN = 500  # characters
+_MOST_AT_ONCE = 1 << 30  # bytes: systems write less than 2 GiB in a call
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows
 _READ = os.O_RDONLY | _BINARY | getattr(os, "O_NONBLOCK", 0)  # a FIFO is refused, not waited for
 _REPLACES_OPEN_FILES = os.name == "posix"
@@ -66,12 +68,20 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Replace a file's contents in one step that survives a crash of the process or of the machine; an OSError leaves
-    the old file as it was, and nothing beside it.
+    """Replace a file's contents in one step: see :func:`replacing`."""
+    with replacing(path) as (descriptor, _):
+        write_at(descriptor, 0, data)
 
-    The contents are written to a hidden file beside it first, which is locked as long as it is in use: what a killed
-    process left behind is known by its missing lock, and removed here. A symbolic link is followed, and stays: the file
-    that it names is replaced. The new file has the mode of the old one, and its owner where that is allowed.
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """A new file, its descriptor and path, which replaces one when the block ends, in one step that survives a crash of
+    the process or of the machine; an exception, an OSError at the end too, leaves the old file as it was, and nothing
+    beside it.
+
+    The new file lies hidden beside the old one, and is locked as long as it is in use: what a killed process left
+    behind is known by its missing lock, and removed here. A symbolic link is followed, and stays: the file that it
+    names is replaced. The new file has the mode of the old one, and its owner where that is allowed.
     """
     target = os.path.realpath(path)
     folder, name = os.path.split(target)
@@ -79,10 +89,9 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     stem = _stem(name)
     _remove_leftovers(folder, stem)
     descriptor, temporary = _locked_file(folder, stem, 0o666 if old is None else 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
         try:
-            file.write(data)
-            file.flush()
+            yield descriptor, temporary
             if old is not None:
                 _make_alike(file.fileno(), old)
             os.fsync(file.fileno())
@@ -94,6 +103,14 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
                 os.unlink(temporary)
             raise
     _sync_folder(folder)
+
+
+def write_at(descriptor: int, offset: int, data: bytes | memoryview) -> None:
+    """Write all bytes to a place of a file."""
+    left = memoryview(data)
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    while left:
+        left = left[os.write(descriptor, left[:_MOST_AT_ONCE]) :]
 
 
 def _existing(path: str) -> os.stat_result | None:

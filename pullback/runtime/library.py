@@ -36,6 +36,7 @@ _SIGNATURES = {
     "pb_allocated_bytes": (ctypes.c_int64, []),
     "pb_peak_bytes": (ctypes.c_int64, []),
     "pb_now_ns": (ctypes.c_int64, []),
+    "pb_thread_ns": (ctypes.c_int64, []),
     "pb_get_num_threads": (ctypes.c_int, []),
     "pb_set_num_threads": (ctypes.c_int, [ctypes.c_int]),
     "pb_check_environment": (ctypes.c_int, []),

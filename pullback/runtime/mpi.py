@@ -21,7 +21,7 @@ from pullback.runtime.engine import Engine
 
 INSTALL = "pip install 'pullback[mpi]' brings MPICH; PULLBACK_MPI=PATH names the library of another MPI"
 
-_HYDRA = ("libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi.so.12", "libmpi_abi.dylib", "libmpi.12.dylib")
+_HYDRA = ("libmpi.so.12", "libmpi_abi.so.1", "libmpi.12.dylib", "libmpi_abi.1.dylib")  # mpi4py takes the first too
 _OPEN_MPI = ("libmpi.so.40", "libmpi.40.dylib")
 _LONGEST_VERSION = 8192
 _STATUS_BYTES = 256  # more than any MPI_Status has
@@ -166,8 +166,16 @@ class Library:
         )
 
 
+def candidates(started: Launcher | None) -> list[str]:
+    """Paths of libraries of MPI that exist, and names that the system may find, the best first: what the process has
+    loaded already, then what knows the launcher."""
+    names = started.libraries if started is not None else (*_HYDRA, *_OPEN_MPI)
+    paths = [str(folder / name) for folder in _folders() for name in names]
+    return list(dict.fromkeys([*loaded(), *filter(os.path.exists, paths), *names]))
+
+
 def find(started: Launcher | None) -> Library:
-    """PULLBACK_MPI, or else what the process has loaded already, or what knows the launcher.
+    """PULLBACK_MPI, or else the first of the candidates that can be loaded.
 
     Raises UserError where there is none.
     """
@@ -177,19 +185,14 @@ def find(started: Launcher | None) -> Library:
             return Library(given)
         except OSError as error:
             raise UserError(f"PULLBACK_MPI={given} cannot be loaded: {error}", hint="the path of libmpi.so") from None
-    names = started.libraries if started is not None else (*_HYDRA, *_OPEN_MPI)
-    tried = []
-    for path in (*loaded(), *(str(folder / name) for folder in _folders() for name in names), *names):
-        if os.path.isabs(path) and not os.path.exists(path):
-            continue
+    refused = []
+    for path in candidates(started):
         try:
             return Library(path)
         except OSError as error:
-            tried.append(f"{path}: {error}")
+            refused += [str(error)] if os.path.isabs(path) else []  # else the system just has none
     who = f"{started.name} started this process" if started is not None else "this process is to be one of several"
-    why = (
-        f" ({'; '.join(t for t in tried if os.path.isabs(t.split(':')[0]))})" if any(map(os.path.isabs, tried)) else ""
-    )
+    why = f" that can be loaded: {'; '.join(refused)}" if refused else ""
     raise UserError(f"{who}, but there is no library of MPI for it{why}", hint=INSTALL)
 
 
@@ -201,6 +204,11 @@ def loaded() -> list[str]:
         return []
     paths = dict.fromkeys(fields[5] for line in lines if len(fields := line.split(maxsplit=5)) > 5)
     return [path for path in paths if os.path.basename(path).startswith(("libmpi.so", "libmpi_abi.so"))]
+
+
+def is_begun() -> bool:
+    """Whether this program has begun MPI, as the import of mpi4py does."""
+    return any(Library(path).asked("MPI_Initialized") for path in loaded())
 
 
 def _folders() -> Iterator[Path]:

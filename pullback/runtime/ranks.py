@@ -112,7 +112,7 @@ class Alone(Ranks):
         pass
 
     @functools.cached_property
-    def table(self) -> int:  # type: ignore[override]
+    def table(self) -> int:
         return runtime_table()
 
     def check(self) -> None:
@@ -215,7 +215,7 @@ class Local(Ranks):
         self._meeting.end(self.rank, message)
 
     @functools.cached_property
-    def table(self) -> int:  # type: ignore[override]
+    def table(self) -> int:
         return self._meeting.engines[self.rank].table
 
     def check(self) -> None:
@@ -227,10 +227,9 @@ class Native(Ranks):
 
     def __init__(self, engine: Engine) -> None:
         self.rank, self.size, self._engine = engine.rank, engine.size, engine
-        self._waited = 0.0
 
     def waited(self) -> float:
-        return self._waited
+        return self._engine.waited
 
     def exchange(self, value: T) -> list[T]:
         data = np.frombuffer(pickle.dumps(value), np.uint8)
@@ -244,7 +243,7 @@ class Native(Ranks):
         (size,) = self._run("broadcast", [np.array(data.size)], [()], root=root)
         data = data if self.rank == root else np.zeros(int(size), np.uint8)
         (text,) = self._run("broadcast", [data], [data.shape], root=root)
-        return value if self.rank == root else pickle.loads(text)
+        return value if self.rank == root else pickle.loads(text.tobytes())
 
     def barrier(self) -> None:
         self._run("reduce", [np.zeros((), np.uint8)], [()])
@@ -259,11 +258,7 @@ class Native(Ranks):
     def _run(
         self, kind: str, arrays: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], **options: Any
     ) -> list[np.ndarray]:
-        began = time.perf_counter()
-        try:
-            result = self._engine.collective(kind, arrays, shapes, **options)
-        finally:
-            self._waited += time.perf_counter() - began
+        result = self._engine.collective(kind, arrays, shapes, **options)
         self.check()
         return result
 
@@ -304,7 +299,7 @@ def start() -> Ranks:
     with _starting:
         if getattr(_mine, "ranks", None) is None and not _process:
             started = mpi.launcher()
-            if started is not None or mpi.loaded():
+            if started is not None or mpi.is_begun():
                 _begin(mpi.join(started))
             elif (others := mpi.started_otherwise()) is not None:
                 raise UserError(f"{others}, which do not know each other", hint=mpi.HOW_TO_START)
@@ -316,25 +311,30 @@ def _begin(job: mpi.Job) -> None:
     mine, process, before = Native(job.engine), os.getpid(), sys.excepthook
 
     def end_by_error(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        before(kind, error, trace)
         if mine.size == 1 or os.getpid() != process:
+            before(kind, error, trace)
             return
-        if not isinstance(error, RankError):  # else another one says why
-            print(f"rank {mine.rank} of {mine.size} failed: {kind.__name__}: {error}", file=sys.stderr)
+        where = f"rank {mine.rank} of {mine.size}"
+        if isinstance(error, RankError) and job.engine.failure is not None:  # another one says where it was
+            print(f"{where} ends: {job.engine.failure}", file=sys.stderr)
+        else:
+            before(kind, error, trace)
+            print(f"{where} failed: {kind.__name__}: {error}", file=sys.stderr)
             mine.fail(f"{kind.__name__}: {error}")
+        time.sleep(_LAST_WORDS)
+        abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+
+    def abort(code: int) -> None:
+        atexit.unregister(end)  # MPICH calls exit
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        time.sleep(_LAST_WORDS)
-        job.abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+        job.abort(code)
 
     def end() -> None:
         if os.getpid() != process:
             return
-        failed = job.engine.failure is not None and mine.size > 1
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        if failed:  # others wait for what this one has left
-            job.abort(1)
+        if job.engine.failure is not None and mine.size > 1:  # others wait for what this one has left
+            abort(1)
         job.end()
 
     sys.excepthook = end_by_error

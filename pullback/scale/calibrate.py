@@ -27,7 +27,7 @@ from pullback.runtime.tensor import tensor
 from pullback.scale.network import Link, Network
 
 SMALL, LARGE = 2, 1 << 20  # elements of float32
-CHAIN, RUNS = 24, 12  # collectives of a run, and runs
+CHAIN, RUNS = 16, 60  # collectives of a run, and runs
 
 
 def calibrate(ranks: Ranks, network: Network) -> Network:
@@ -57,8 +57,8 @@ def calibrate_threads(ranks: int = 2) -> Network:
 
 
 def timed(ranks: Ranks, kind: str, elements: int) -> tuple[float, float]:
-    """Seconds of a collective on an array of float32, and of its start alone: the mean of a chain on the rank that takes
-    longest, in the fastest of some runs. Collective."""
+    """Seconds of a collective on an array of float32, and of its start alone: the mean of a chain on the rank that
+    takes longest, in the fastest of some runs. Collective."""
     module = IRModule({"chain": _chain(kind, elements, ranks.size)})
     call: Any = compile(module, "llvm").function("chain").bind([tensor(np.zeros(elements, np.float32))])
     call()
@@ -85,7 +85,7 @@ def processor(elements: int = 1 << 18) -> tuple[float, float]:
         moments.append(perf_counter())
         for name, seconds in zip(times, np.diff(moments), strict=True):
             times[name].append(seconds)
-    return given.nbytes / median(times["add"]), given.nbytes / median(times["copy"])
+    return float(given.nbytes / median(times["add"])), float(given.nbytes / median(times["copy"]))
 
 
 def _chain(kind: str, elements: int, ranks: int) -> Function:

@@ -2,6 +2,9 @@
 
 What a collective would give is made of what this rank gives: a sum is its own term, all pieces are its own. So values
 stay in the range that they have in a training, and nobody waits.
+
+A rank of one thread is timed by how long that has a processor: others on this machine don't count. (Kernels of several
+threads are timed by the clock: a thread that waits for others' tasks has no processor.)
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from pullback.ir.errors import InternalError
 from pullback.runtime.collectives import KINDS, piece_length
 from pullback.runtime.dtype import NUMPY_DTYPES
 from pullback.runtime.engine import Collective
-from pullback.runtime.library import runtime_table
+from pullback.runtime.library import get_num_threads, library, runtime_table
 from pullback.runtime.ranks import Ranks
 from pullback.tir.expr import nbytes
 
@@ -43,6 +46,8 @@ class Imagined(Ranks):
         self.rank, self.size = 0, size
         self._made = _Table.from_buffer_copy(_Table.from_address(runtime_table()))
         self._made.ranks = None
+        if get_num_threads() == 1:
+            self._made.now_ns = ctypes.cast(library.pb_thread_ns, ctypes.c_void_p)
         self._made.start, self._made.wait = _START(self._start), _WAIT(lambda table, ticket: None)
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -25,14 +26,15 @@ from pullback.ir.module import IRModule
 from pullback.relax.convention import ADJOINT, GRADIENT, INPUT, STEP, TARGET, Convention
 from pullback.relax.training.distribution import with_distribution
 from pullback.relax.training.interface import Interface
+from pullback.relax.training.program import Program
 from pullback.relax.training.step import Values
 from pullback.relax.training.trainer import Trainer
 from pullback.relax.transform.distributed import BUCKET_BYTES, Distributed, held_as_pieces
 from pullback.relax.transform.plan_memory import Plan
+from pullback.runtime.collective_times import CollectiveTime
 from pullback.runtime.collectives import piece
 from pullback.runtime.library import get_num_threads
-from pullback.runtime.ranks import using
-from pullback.runtime.report import Report
+from pullback.runtime.ranks import current, run_local, using
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.scale.calibrate import processor
 from pullback.scale.imagined import Imagined
@@ -56,16 +58,11 @@ def measure(
 
     Raises a UserError where there is nothing to measure: the trainer is interpreted, or has no values.
     """
-    program, given, labels = trainer._arguments(inputs, targets)
-    executable = program.training_vm.executable
-    if executable.target is None:
-        raise UserError("the interpreter has no kernel times", hint='make the trainer with target="llvm"')
-    trainer._values.check_complete(trainer._interface)
-    values, interface = trainer._values, program.interface
-    arguments = values.copy().arguments(interface, STEP, given, labels)
-    alone = _timed(executable.function(STEP), arguments, runs)
-    sizes = executable.function(STEP).sizes_of(arguments)
-    batch = _Batch(values, given, labels, sizes, executable.target, runs, processor()[1])
+    program, batch = _program_and_batch(trainer, inputs, targets, runs)
+    values, given = batch.values, batch.inputs
+    arguments = values.copy().arguments(program.interface, STEP, given, batch.targets)
+    with using(Imagined(1)):
+        alone = _timed(program.training_vm.executable.function(STEP), arguments, runs)
     return Step(
         title=title or type(trainer.model).__name__,
         rows=given[0].shape[0] if given and given[0].shape else 1,
@@ -74,10 +71,56 @@ def measure(
         alone=alone.wall,
         call=max(0.0, alone.wall - sum(alone.seconds)),
         parameters=_nbytes(values.params),
-        gradients=_trained_bytes(interface, values),
+        gradients=_trained_bytes(program.interface, values),
         optimizer_states=_nbytes(values.optimizer_states),
         stages={stage: batch.step(program.module, ranks, STAGES.index(stage), bucket_bytes) for stage in stages},
     )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Steps of ranks that were there: seconds of each on the rank that took longest, and the collectives of one step
+    of rank 0."""
+
+    seconds: tuple[float, ...]
+    collectives: tuple[CollectiveTime, ...]
+
+
+def run(
+    trainer: Trainer, inputs: Any, targets: Any, ranks: int, stage: str, *, bucket_bytes: int = BUCKET_BYTES,
+    steps: int = 20,
+) -> Ran:  # fmt: skip
+    """Run so many steps of so many ranks, each on these rows: of those that mpirun started, where they are as many
+    (then it is collective), or else of threads of this process. The trainer stays as it is."""
+    program, batch = _program_and_batch(trainer, inputs, targets, 1)
+    made = with_distribution(program.module, Distributed(ranks, STAGES.index(stage), bucket_bytes=bucket_bytes))
+    function = compile(made, batch.target).function(STEP)
+    function.native(batch.sizes)
+
+    def steps_of(rank: int) -> tuple[list[float], tuple[CollectiveTime, ...]]:
+        call: Any = function.bind(batch.held(made, rank, ranks))
+        report, moments = call.profile(), []
+        current().barrier()
+        for _ in range(steps + 1):
+            call()  # it waits for the other ranks
+            moments.append(time.perf_counter())
+        return np.diff(moments).tolist(), report.collectives
+
+    mine = current()
+    found = mine.exchange(steps_of(mine.rank)) if mine.size == ranks else run_local(ranks, steps_of)
+    times, collectives = zip(*found, strict=True)
+    return Ran(tuple(np.max(times, axis=0).tolist()), collectives[0])
+
+
+def _program_and_batch(trainer: Trainer, inputs: Any, targets: Any, runs: int) -> tuple[Program, _Batch]:
+    program, given, labels = trainer._arguments(inputs, targets)
+    executable = program.training_vm.executable
+    if executable.target is None:
+        raise UserError("the interpreter has no kernel times", hint='make the trainer with target="llvm"')
+    values = trainer._values
+    values.check_complete(trainer._interface)
+    sizes = executable.function(STEP).sizes_of(values.arguments(program.interface, STEP, given, labels))
+    return program, _Batch(values, given, labels, sizes, executable.target, runs, processor()[1])
 
 
 @dataclass(frozen=True)
@@ -89,11 +132,18 @@ class _Times:
 
 
 def _timed(function: CompiledFunction, flat: Sequence[Tensor], runs: int) -> _Times:
+    """By the clock of imagined ranks."""
+    clock = time.thread_time if get_num_threads() == 1 else time.perf_counter
     call: Any = function.bind(flat)
     call()
-    reports: list[Report] = [call.profile() for _ in range(runs)]
-    seconds = tuple(median(r.calls[k].microseconds for r in reports) / 1e6 for k in range(len(reports[0].calls)))
-    return _Times(seconds, median(r.wall for r in reports) / 1e6)
+    reports, walls = [], []
+    for _ in range(runs):
+        reports.append(call.profile())
+        begin = clock()
+        call()
+        walls.append(clock() - begin)
+    seconds = (median(r.calls[k].microseconds for r in reports) / 1e6 for k in range(len(reports[0].calls)))
+    return _Times(tuple(seconds), median(walls))
 
 
 @dataclass(frozen=True)
@@ -122,16 +172,16 @@ class _Batch:
                 hint="ask for one number of ranks at a time, such as --ranks 1024",
             )
         with using(Imagined(ranks[0])):
-            times = _timed(executables[0].function(STEP), self.held(made[0], ranks[0]), self.runs)
+            times = _timed(executables[0].function(STEP), self.held(made[0], 0, ranks[0]), self.runs)
         triples = zip(first, last, times.seconds, strict=True)
         items = tuple(item for a, b, seconds in triples for item in a.items(b, seconds, self.copying))
         return RankStep(items, (_memory(made[0], plans[0]), _memory(made[-1], plans[-1])))
 
-    def held(self, module: IRModule, ranks: int) -> list[Tensor]:
-        """The step's arguments, as rank 0 holds them."""
+    def held(self, module: IRModule, rank: int, ranks: int) -> list[Tensor]:
+        """The step's arguments, as a rank holds them."""
         convention = Convention.of(module)
         given = dict(zip(convention.kept, self.values.copy().all, strict=True))
-        given |= {v: tensor(piece(np.asarray(given[v]), 0, ranks)) for v in held_as_pieces(module)}
+        given |= {v: tensor(piece(np.asarray(given[v]), rank, ranks)) for v in held_as_pieces(module)}
         given |= {(INPUT, i): t for i, t in enumerate(self.inputs)}
         given |= {(TARGET, i): t for i, t in enumerate(self.targets)}
         return convention[STEP].arrange(given)  # type: ignore[arg-type]
@@ -191,7 +241,7 @@ def _calls(plan: Plan) -> Iterator[_Call]:
             yield _Call(node.name, sum(map(_bytes, _statement(kernel, Collective).received)), True)
         else:
             totals = moved(node.name)
-            yield _Call(node.name, 1 if totals is None else totals[1])
+            yield _Call(node.name, 1 if totals is None else max(1, totals[1]))
 
 
 def _statement(kernel: PrimFunc, kind: type[S]) -> S:

@@ -8,8 +8,9 @@ bytes that it moves.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +133,38 @@ class Step:
         parts = ((self.optimizer_states, 1), (self.gradients, 2), (self.parameters, 3))
         return sum(-(-nbytes // ranks) if number >= first else nbytes for nbytes, first in parts)
 
+    def condensed(self) -> Step:
+        """The same with fewer kernels: those that follow each other, and grow alike, are one."""
+        stages = {name: replace(s, items=tuple(_condensed(s.items))) for name, s in self.stages.items()}
+        return replace(self, stages=stages)
+
     def save(self, path: str | Path) -> None:
-        """Write a file that :func:`load` reads."""
-        fields = asdict(self) | {"format": FORMAT}
-        for name, stage in self.stages.items():
+        """Write a file that :func:`load` reads: the step, condensed."""
+        step = self.condensed()
+        fields = asdict(step) | {"format": FORMAT}
+        for name, stage in step.stages.items():
             fields["stages"][name]["items"] = [[type(i).__name__, *vars(i).values()] for i in stage.items]
         Path(path).write_text(json.dumps(fields, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+def _condensed(items: Iterable[Kernel | Begin | End]) -> Iterator[Kernel | Begin | End]:
+    run: list[Kernel] = []
+    for item in (*items, None):
+        if isinstance(item, Kernel) and (not run or _grow_alike(run[0], item)):
+            run.append(item)
+            continue
+        if run:
+            first, last = (sum(k.nbytes[i] for k in run) for i in (0, 1))
+            name = run[0].name if len(run) == 1 else f"{len(run)} kernels"
+            yield Kernel(name, math.fsum(k.seconds for k in run), (first, last))
+        run = [item] if isinstance(item, Kernel) else []
+        if isinstance(item, (Begin, End)):
+            yield item
+
+
+def _grow_alike(one: Kernel, other: Kernel) -> bool:
+    (a, b), (c, d) = one.nbytes, other.nbytes
+    return one.nbytes == other.nbytes or (a > 0 and c > 0 and a * d == b * c)
 
 
 def between(values: Two, two: Two, ranks: int) -> float:

@@ -108,8 +108,10 @@ def test_threads_are_those_of_before() -> None:
         (("net.py:make", "--ranks", "2", "--bucket", "4Mb"), "a size is a number of bytes, got '4Mb'"),
         (("net.py:make", "--ranks", "2", "--jitter", "x"), "a share is a number such as 5% or 0.05, got 'x'"),
         (("none.py:make", "--ranks", "2"), "there is no file none.py hint:"),
+        (("net.py:make", "--ranks", "2", "--network", "here", "--local", "1Gb/1us"), "--network here is one node"),
         (("bad.json", "--ranks", "2"), "bad.json is no measured step"),
         (("step.json", "--ranks", "8"), "step.json tells of 4 ranks, not of 8 hint: measure with --rows"),
+        (("net.py:make", "--ranks", "2,4", "--save", "two.json"), "--save keeps one step, but 2 were measured"),
         (("step.json", "--ranks", "4", "--rows", "3"), "--rows changes nothing of a step that was measured"),
         (
             ("step.json", "--ranks", "4", "--stages", "zero1"),
@@ -129,10 +131,26 @@ def test_what_is_refused(folder: Path, arguments: tuple[str, ...], problem: str)
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--rows", "8", "--batch", "16"), ("--json", "--picture", "p.svg"), ("--rows", "0"), ("--slowest", "0.5")],
+    [
+        ("--rows", "8", "--batch", "16"),
+        ("--json", "--picture", "p.svg"),
+        ("--json", "--check"),
+        ("--rows", "0"),
+        ("--slowest", "0.5"),
+    ],
 )
 def test_options_that_do_not_fit(arguments: tuple[str, ...]) -> None:
     call("net.py:make", "--ranks", "2", *NETWORK, *arguments, code=2)
+
+
+def test_ranks_of_this_machine() -> None:
+    """A network that is measured, and ranks that run: what they take is beside what was predicted."""
+    text = call(
+        "net.py:make", "--ranks", "2", "--network", "here", "--threads", "1", "--stages", "data,zero3", "--check"
+    ).output
+    rows = [line.split() for line in text.splitlines() if line.strip().startswith(STAGES)]
+    assert [r[:2] for r in rows] == 2 * [["data", "2"], ["zero3", "2"]]
+    assert all(len(r) == 5 and all(float(n) > 0 for n in r[2:]) for r in rows[2:])
 
 
 def test_data_that_comes_in_batches(folder: Path) -> None:

@@ -113,7 +113,7 @@ _SIGNATURES = {
     "pb_random_permutation": (None, _P, _P, ctypes.c_int32),
     "pb_sha256_begin": (None, _P),
     "pb_sha256_add": (None, _P, ctypes.c_char_p, ctypes.c_size_t),
-    "pb_sha256_end": (None, _P, ctypes.c_char_p),
+    "pb_sha256_end_text": (None, _P, ctypes.c_char_p),
     "pb_sha256_add_repr": (ctypes.c_int32, _P, ctypes.c_char_p, ctypes.c_size_t),
     "pb_is_printable": (_I, ctypes.c_int32),
     "pb_text_add_real": (None, _P, _D),
@@ -319,7 +319,7 @@ def metadata(kept: dict[str, np.ndarray], random: dict | None = None, epochs: in
     """What Python's trainer would write with these tensors, but for the checksum."""
     return {
         "format": "pullback-checkpoint",
-        "version": "1",
+        "version": "2",
         "parameters": json.dumps(["linear.weight", "linear.bias"]),
         "states": json.dumps(["seen", "flags", "empty"]),
         "optimizer": "MomentumSGD",

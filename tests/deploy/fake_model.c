@@ -213,7 +213,7 @@ static const pb_entry_text metadata[] = {
     {"parameters", "[\"linear.weight\", \"linear.bias\"]", 1, 0},
     {"states", "[\"seen\", \"flags\", \"empty\"]", 1, 0},
     {"training", TRAINING, 1, 1},
-    {"version", "1", 1, 0},
+    {"version", "2", 1, 0},
 };
 static pb_entry_text other_metadata[sizeof metadata / sizeof *metadata];
 
@@ -300,7 +300,7 @@ const pb_program *fake_program_with(const char *change);
 const pb_program *fake_program_with(const char *change)
 {
     static char long_name[1000];
-    static const int64_t shape_large[] = {700, 3};
+    static const int64_t shape_large[] = {700, 3}, shape_of_parts[] = {200000, 3};
     pb_tensor *last_kept = &other_tensors[4 + LR];
     memset(long_name, 'n', sizeof long_name - 1);
     memcpy(other_tensors, tensors, sizeof tensors);
@@ -340,6 +340,12 @@ const pb_program *fake_program_with(const char *change)
     else if (strcmp(change, "an output without rows") == 0) {
         other_tensors[3].row_elements = 0;
         changed.classes = -1; /* a label for each row needs scores for each */
+    } else if (strcmp(change, "a state of several parts") == 0) {
+        other_tensors[4 + EMPTY].shape = shape_of_parts;
+        other_tensors[4 + EMPTY].bytes = 2400000;
+        other_tensors[4 + EMPTY].offset = sizeof(struct kept);
+        other_tensors[4 + EMPTY].announced = "'state.empty':float32(200000, 3);";
+        changed.kept_bytes += 2400000;
     } else if (strcmp(change, "a large state") == 0 || strcmp(change, "a large constant") == 0) {
         static const float large_constant[2100] = {1, 2, 3};
         other_tensors[4 + EMPTY].shape = shape_large;

@@ -186,7 +186,7 @@ static void seal(uint8_t *data, size_t size)
     static const char name[] = "\"sha256\":\"";
     struct file file = {.bytes = data, .size = (int64_t)size};
     struct reading reading = {.read = read_from, .context = &file, .size = (int64_t)size, .other = -1};
-    pb_sha256 digest;
+    pb_checksum checksum;
     char hexadecimal[65];
     pb_status bad = PB_OK;
     begin(&third, &standard, 1);
@@ -196,11 +196,11 @@ static void seal(uint8_t *data, size_t size)
     if (read_header(&reading) == PB_OK && parse_header(&reading) && check_metadata(&reading) == PB_OK &&
         check_tensors(&reading) == PB_OK) {
         pb_status status;
-        pb_sha256_begin(&digest);
-        status = digest_metadata(&reading, &digest);
+        pb_checksum_begin(&checksum, reading.in_parts);
+        status = digest_metadata(&reading, &checksum);
         for (int32_t i = 0; i < KEPT && status == PB_OK; i++)
-            status = read_tensor(&reading, sorted[i], 0, &digest, &bad);
-        pb_sha256_end(&digest, hexadecimal);
+            status = read_tensor(&reading, sorted[i], 0, &checksum, &bad);
+        pb_checksum_end(&checksum, hexadecimal);
         for (int64_t at = 8; at + (int64_t)sizeof name + 64 < reading.first && status == PB_OK; at++)
             if (memcmp(data + at, name, sizeof name - 1) == 0)
                 memcpy(data + at + sizeof name - 1, hexadecimal, 64);

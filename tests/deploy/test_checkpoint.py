@@ -74,6 +74,45 @@ def test_python_reads_what_c_writes(model, tmp_path):
     assert list(header["__metadata__"]) == sorted(expected)
 
 
+def test_files_of_version_1_are_read(model):
+    """Their checksum takes the bytes of tensors themselves."""
+    texts = {**metadata(KEPT), "version": "1"}
+    contents = checkpoint(KEPT, texts)
+    model.read(contents)
+    assert_same_kept(model, KEPT, exact=True)
+    for place in (-1, len(contents) - 60):
+        damaged = bytearray(contents)
+        damaged[place] ^= 1
+        assert "do not match their SHA-256" in refusal(model, bytes(damaged))
+    for version, other in (("1", "2"), ("2", "1")):
+        header, body = parts(KEPT, {**texts, "version": version})
+        header["__metadata__"]["version"] = other
+        assert "do not match their SHA-256" in refusal(model, file_of(header, body))
+
+
+def test_a_checksum_of_several_parts(library, tmp_path):
+    """As it is written, as it is read to its place, and as it is read in chunks that end elsewhere than parts do."""
+    program = library.fake_program_with(b"a state of several parts")
+    large = np.random.default_rng(3).standard_normal((200_000, 3)).astype(np.float32)
+    with Model(library, program=program) as model, Model(library, program=program) as other:
+        model.set("empty", large)
+        contents = model.write()
+        _, tensors = python_reads(tmp_path / "file", contents)
+        np.testing.assert_array_equal(tensors["state.empty"], large)
+        other.read(contents)
+        np.testing.assert_array_equal(other.get("empty"), large)
+        other.read(checkpoint(tensors, {**metadata(tensors), "version": "1"}))
+        length = 8 + int.from_bytes(contents[:8], "little")
+        header = json.loads(contents[8:length])
+        end = length + header["state.empty"]["data_offsets"][0]
+        for place in (0, 2**20 - 1, 2**20, 2**21 + 5, large.nbytes - 1):
+            damaged = bytearray(contents)
+            damaged[end + place] ^= 1
+            with pytest.raises(Refused, match="do not match their SHA-256"):
+                other.read(bytes(damaged))
+        np.testing.assert_array_equal(other.get("empty"), large)
+
+
 def test_tensors_of_a_file_are_aligned(model):
     """Readers map them: each begins at a multiple of its element's size."""
     contents = model.write()
@@ -345,7 +384,7 @@ NO_HEADERS = {
     "metadata that are a number": file_of(b'{"__metadata__":{"format":1}}'),
     "empty metadata": file_of(b'{"__metadata__":{}}'),
     "another format": file_of(b'{"__metadata__":{"format":"pt","version":"1"}}'),
-    "another version": file_of(b'{"__metadata__":{"format":"pullback-checkpoint","version":"2"}}'),
+    "another version": file_of(b'{"__metadata__":{"format":"pullback-checkpoint","version":"3"}}'),
     "deep lists": file_of(b"[" * 4000),
     "deep objects": file_of(b'{"a":' * 800),
     "a deep tensor": file_of(b'{"state.seen":{"shape":' + b"[" * 3000),
@@ -449,7 +488,7 @@ TABLES = {  # of tensors; those of which Python's file knows nothing are the tra
     ),
     "a tensor that is null": (replaced('"__metadata__"', '"state.more": null, "__metadata__"'), HEADER_PROBLEM, True),
     "metadata twice": (replaced('"__metadata__"', '"__metadata__": {}, "__metadata__"'), HEADER_PROBLEM, True),
-    "an entry twice": (replaced('"version": "1"', '"version": "1", "version": "1"'), HEADER_PROBLEM, True),
+    "an entry twice": (replaced('"version": "2"', '"version": "2", "version": "2"'), HEADER_PROBLEM, True),
 }
 
 

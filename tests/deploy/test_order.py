@@ -63,7 +63,7 @@ def sha256(library, *parts, call="pb_sha256_add"):
     library.pb_sha256_begin(digest)
     for part in parts:
         assert getattr(library, call)(digest, part, len(part)) in (0, None)
-    library.pb_sha256_end(digest, result)
+    library.pb_sha256_end_text(digest, result)
     return result.value.decode()
 
 

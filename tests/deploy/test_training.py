@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pullback.callbacks import Checkpoint, LambdaCallback
 
+from pullback.deploy import program
+from pullback.relax.training.position import Position, Sums
 from tests.deploy.exported import Instance, Refused
 from tests.deploy.models import BATCH, MODELS, batches
 
@@ -52,6 +56,7 @@ def test_runs_are_fits(name: str, tmp_path: Path) -> None:
     assert len(seen) == 33
     instance.save(tmp_path / "device.safetensors")
     trainer.save(tmp_path / "python.safetensors")
+    assert (tmp_path / "device.safetensors").read_bytes() == (tmp_path / "python.safetensors").read_bytes()
     other, _ = MODELS[name](seed=9)
     other.load(tmp_path / "device.safetensors")
     for key, value in trainer.state_dict().items():
@@ -88,6 +93,39 @@ def test_hyperparameters(tmp_path: Path) -> None:
         instance.call("set_hyperparameter", b"lr", ctypes.c_double(-1.0))
     with pytest.raises(Refused, match="momentum"):
         instance.call("set_hyperparameter", b"momentum", ctypes.c_double(0.5))
+
+
+def test_a_file_of_a_fit_that_was_interrupted(tmp_path: Path) -> None:
+    """What it says of the epoch is no concern of a library, which begins a new one."""
+    trainer, data = MODELS["mlp"]()
+    instance = Instance(trainer.export(tmp_path / "dist", name="mlp", batch_size=BATCH).folder)
+    within = tmp_path / "within.safetensors"
+    keep = Checkpoint(within, every_n_steps=7)
+
+    def stop(step: int, _: dict[str, float]) -> None:
+        if step == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        callbacks = [keep, LambdaCallback(on_steps=stop, every_n_steps=1)]
+        trainer.fit(*data, epochs=1, batch_size=BATCH, verbose=0, callbacks=callbacks)
+    assert b'"position":' in within.read_bytes()
+    instance.load(within)
+    for key, value in trainer.state_dict().items():
+        np.testing.assert_array_equal(instance.get(key), np.asarray(value))
+    expected = trainer.fit(*data, epochs=1, batch_size=BATCH, verbose=0)["loss"][0]
+    assert instance.run(*data, epochs=1).loss == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_longest_position_fits_in_a_library() -> None:
+    """Which has room for a longer header than its own."""
+    random = np.random.PCG64().state
+    random["state"] = {"state": 2**128 - 1, "inc": 2**128 - 1}
+    random |= {"has_uint32": 1, "uinteger": 2**32 - 1}
+    names = ("rows", "batch_size", "steps_per_epoch", "shuffle", "drop_last")
+    sums = Sums(-1.7976931348623157e308, -2.2250738585072014e-308, 2**63 - 1, 2**63 - 1)
+    text = Position(random, dict.fromkeys(names, 2**63 - 1), 0, sums, sums).text()
+    assert len(json.dumps({"position": text})) < program._SLACK
 
 
 def test_weights_that_are_not_embedded_come_from_a_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.test_layers import ROOMS
 MAP = ROOT / "docs" / "map.md"
 DOCUMENTS = (
     "README.md", "docs/map.md", "docs/tutorial.md", "docs/security.md", "docs/commands.md", "docs/building.md",
-    "docs/deploy.md",
+    "docs/deploy.md", "docs/scaling.md",
 )  # fmt: skip
 
 

@@ -74,6 +74,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "every_n_epochs": 1,
         },
     ),
+    "Checkpoint": (
+        callbacks.Checkpoint,
+        {"path": "x", "every_n_steps": 1, "every_n_epochs": 1, "keep": 1},
+    ),
     "ReduceLROnPlateau": (
         callbacks.ReduceLROnPlateau,
         {

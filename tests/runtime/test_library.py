@@ -32,8 +32,8 @@ def test_an_unknown_status_is_our_own_mistake():
         library.check(99)
 
 
-@pytest.mark.parametrize("single_file", [True, False])
-def test_the_c_test_program(tmp_path, single_file):
+@pytest.mark.parametrize(("single_file", "macros"), [(True, []), (False, []), (True, ["-DPB_MESSAGE_BYTES=1000"])])
+def test_the_c_test_program(tmp_path, single_file, macros):
     native = library.NATIVE_DIRECTORY
     sources = [native / "one.c"] if single_file else sorted(set(native.glob("*.c")) - {native / "one.c"})
     flags = [
@@ -46,6 +46,7 @@ def test_the_c_test_program(tmp_path, single_file):
         "-Wstrict-prototypes",
         "-Werror",
         f"-I{native}",
+        *macros,
     ]
     program = tmp_path / "test_rt"
     subprocess.run([os.environ.get("CC", "cc"), *flags, TEST_PROGRAM, *sources, "-o", program], check=True)

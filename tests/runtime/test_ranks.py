@@ -17,7 +17,7 @@ from pullback.runtime.engine import Engine
 from pullback.runtime.ranks import RankError, current, run_local
 
 # Sizes of the arrays of a collective: one or several, none, fewer than there are ranks, more than a small message has.
-SIZES = [(1,), (7, 130), (0, 5), (5000, 3), (9001,), (40, 40, 20000)]
+SIZES = [(1,), (7, 130), (0, 5), (5000, 3), (9001,), (40, 40, 6000)]
 
 
 def engine() -> Engine:
@@ -219,11 +219,10 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         mine.collective("reduce", [np.ones((3, 2), "float32")], [(3, 2)])
         return mine.failure
 
-    found = run_local(3, run)
-    assert found[0] == found[1] == found[2]
-    assert found[0] is not None and found[0].endswith(
-        "nothing has come for 1 s: it is in a reduce of 1 array of float32 (6 elements), which waits for rank 2"
-    )
+    for failure in run_local(3, run):
+        assert failure is not None and failure.endswith(
+            "nothing has come for 1 s: it is in a reduce of 1 array of float32 (6 elements), which waits for rank 2"
+        )
 
 
 def test_ranks_that_run_different_programs_are_told() -> None:
@@ -232,9 +231,8 @@ def test_ranks_that_run_different_programs_are_told() -> None:
         mine.collective("reduce", [np.ones(3 + rank)], [(3 + rank,)])
         return mine.failure
 
-    found = run_local(2, run)
-    assert found[0] is not None and "the ranks run different programs" in found[0]
-    assert found[0] == found[1]
+    for failure in run_local(2, run):
+        assert failure is not None and "the ranks run different programs" in failure
 
 
 def test_a_timeout_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

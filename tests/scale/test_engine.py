@@ -14,7 +14,7 @@ from pullback.scale.network import Link, Network
 
 NATIVE = Path(engine.__file__).parents[1] / "runtime" / "native"
 FREE = {"addition": math.inf, "copying": math.inf}  # a processor that takes no time
-LINK = Link(1e9, 1e-5)
+LINK = Link(1e9, 1e-5, 0.0)
 
 
 def exchanged(ranks: int, nbytes: float, begin: list[float]) -> list[float]:
@@ -88,7 +88,7 @@ def test_one_rank_and_no_elements() -> None:
 
 def test_ranks_of_a_node_share_its_link() -> None:
     """Four nodes of two ranks: six of seven messages leave the node, over a link that both ranks use."""
-    local = Link(1e10, 1e-6)
+    local = Link(1e10, 1e-6, 0.0)
     network = Network(LINK, local, 2, **FREE)
     (found,) = Collective("gather_pieces", (8 * 1000,)).rounds(8, network)
     assert found.wire == pytest.approx(2 * 6 * 4000 / 1e9) and found.latency == 1e-5

@@ -11,10 +11,11 @@ import pytest
 import pullback
 from pullback import nn, optim
 from pullback.ir.errors import UserError
-from pullback.runtime.collectives import piece_length
+from pullback.runtime.collective_times import NAMES
+from pullback.runtime.collectives import LOCAL, piece_length
 from pullback.runtime.ranks import using
 from pullback.scale.imagined import Imagined
-from pullback.scale.measure import measure
+from pullback.scale.measure import measure, run
 from pullback.scale.step import STAGES, Begin, Kernel, Step
 
 ROWS, PARAMETERS = 6, 5 * 33 + 33 + 33 * 3 + 3
@@ -106,6 +107,16 @@ def test_the_trainer_stays_as_it_is() -> None:
     assert float(one.update(x, y)) == float(other.update(x, y))
     for name, value in one.params.items():
         np.testing.assert_array_equal(np.asarray(value), np.asarray(other.params[name]))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_ranks_that_are_there_send_the_same(step: Step, stage: str) -> None:
+    """What is simulated is what the engine is asked for, kind by kind and in the same order."""
+    program = step.program(stage, 2)
+    ran = run(trainer(), *data(), 2, stage, steps=2)
+    assert len(ran.seconds) == 2 and min(ran.seconds) > 0
+    simulated = [(NAMES[c.kind], c.nbytes) for c in program.collectives if c.kind not in LOCAL]
+    assert [(c.name, c.bytes) for c in ran.collectives] == simulated
 
 
 def test_imagined_ranks() -> None:

@@ -21,13 +21,14 @@ from pullback.scale.network import (
 @pytest.mark.parametrize(
     ("text", "bandwidth", "latency", "message"),
     [
-        ("100Gb/10us", 12.5e9, 1e-5, 0.0),
-        ("100 Gbit/s/10µs", 12.5e9, 1e-5, 0.0),
-        ("12.5GB/0.01ms", 12.5e9, 1e-5, 0.0),
-        ("1Gbps/1e2us", 125e6, 1e-4, 0.0),
+        ("100Gb/10us", 12.5e9, 1e-5, 5e-7),
+        ("100 Gbit/s/10µs", 12.5e9, 1e-5, 5e-7),
+        ("12.5GB/0.01ms", 12.5e9, 1e-5, 5e-7),
+        ("1Gbps/1e2us", 125e6, 1e-4, 5e-7),
         ("2GiB/500ns/0.25us", 2.0**31, 5e-7, 2.5e-7),
-        ("800kb/0s", 1e5, 0.0, 0.0),
-        ("400Gbits/1 us", 5e10, 1e-6, 0.0),
+        ("1Gb/1us/0s", 125e6, 1e-6, 0.0),
+        ("800kb/0s", 1e5, 0.0, 5e-7),
+        ("400Gbits/1 us", 5e10, 1e-6, 5e-7),
     ],
 )
 def test_links(text: str, bandwidth: float, latency: float, message: float) -> None:

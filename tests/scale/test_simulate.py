@@ -12,7 +12,7 @@ from pullback.scale.network import Link, Network
 from pullback.scale.program import Compute, Item, Program, Start, Wait
 from pullback.scale.simulate import simulate
 
-NETWORK = Network(Link(1e9, 1e-5), addition=math.inf, copying=math.inf)
+NETWORK = Network(Link(1e9, 1e-5, 0.0), addition=math.inf, copying=math.inf)
 RANKS, ELEMENTS = 4, 250_000
 ROUND = 3 * ELEMENTS / 1e9  # seconds of the link in each of a reduction's two rounds
 REDUCE = Collective("reduce", (ELEMENTS,))
@@ -66,16 +66,16 @@ def test_short_ones_rest_until_they_are_waited_for() -> None:
 
 def test_one_core_does_both() -> None:
     """Adding up takes as much from the kernels as it takes: nothing is hidden."""
-    network = Network(Link(1e12, 0.0), cores=1, addition=1e9, copying=math.inf)
+    network = Network(Link(1e12, 0.0, 0.0), cores=1, addition=1e9, copying=math.inf)
     work = 3 * ELEMENTS / 1e9
     found = played(Start(0, REDUCE), Compute("a", 4e-3), Wait(0), network=network)
     assert found.seconds == pytest.approx(4e-3 + work, rel=1e-2) and found.waiting == 0
-    spare = Network(Link(1e12, 0.0), cores=2, addition=1e9, copying=math.inf)
+    spare = Network(Link(1e12, 0.0, 0.0), cores=2, addition=1e9, copying=math.inf)
     assert played(Start(0, REDUCE), Compute("a", 4e-3), Wait(0), network=spare).seconds == pytest.approx(4e-3)
 
 
 def test_more_ranks_than_cores_take_turns() -> None:
-    network = Network(Link(1e9, 1e-5), ranks_per_node=4, cores=2)
+    network = Network(Link(1e9, 1e-5, 0.0), ranks_per_node=4, cores=2)
     assert played(Compute("a", 1e-3), network=network).seconds == pytest.approx(2e-3)
     assert played(Compute("a", 1e-3), network=network, threads=2).seconds == pytest.approx(4e-3)
 

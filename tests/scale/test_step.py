@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,18 @@ def test_the_formula_of_zero() -> None:
 def test_files(tmp_path: Path) -> None:
     STEP.save(tmp_path / "step.json")
     assert load(tmp_path / "step.json") == STEP
+
+
+def test_kernels_that_grow_alike_are_one() -> None:
+    more = (Kernel("a", 1e-3, (10, 10)), Kernel("b", 2e-3, (30, 30)), Kernel("c", 1e-3, (40, 20)))
+    more += (Kernel("d", 1e-3, (20, 10)), Begin(0, "reduce", ((5, 5),), 4), Kernel("e", 1e-3, (0, 0)), End(0))
+    step = replace(STEP, stages={"zero2": RankStep(more, STAGE.memory)})
+    assert step.condensed().stages["zero2"].items == (
+        Kernel("2 kernels", 3e-3, (40, 40)), Kernel("2 kernels", 2e-3, (60, 30)), *more[4:]
+    )  # fmt: skip
+    for ranks in (2, 4, 64):
+        one, other = (s.program("zero2", ranks) for s in (step, step.condensed()))
+        assert one.compute == pytest.approx(other.compute) and one.collectives == other.collectives
 
 
 def test_a_stage_that_was_not_measured() -> None:

@@ -1,13 +1,23 @@
 /* Checkpoint: what is kept, in the form that Python's trainer.save gives it: a safetensors file with metadata.
  *
  * Eight bytes of length, a JSON header, tensors one after the other. Its checksum is taken over the metadata, sorted by
- * name, and the tensors, sorted by key, each after what announces it.
+ * name, and the tensors, sorted by key, each after what announces it: over the SHA-256s of their parts.
  */
 #include "instance.h"
 
-pb_status pb_digest_entry(pb_model *model, pb_sha256 *digest, const char *name, size_t name_length, const char *text,
-                          size_t length)
+/* ---- the checksum -------------------------------------------------------------------------------------------- */
+
+void pb_checksum_begin(pb_checksum *checksum, int32_t in_parts)
 {
+    pb_sha256_begin(&checksum->all);
+    pb_sha256_begin(&checksum->part);
+    checksum->in_parts = in_parts;
+}
+
+pb_status pb_checksum_entry(pb_model *model, pb_checksum *checksum, const char *name, size_t name_length,
+                            const char *text, size_t length)
+{
+    pb_sha256 *digest = &checksum->all;
     int32_t unknown = pb_sha256_add_repr(digest, name, name_length);
     pb_sha256_add(digest, "=", 1);
     if (unknown == 0)
@@ -18,6 +28,45 @@ pb_status pb_digest_entry(pb_model *model, pb_sha256 *digest, const char *name, 
                          PB_QUOTED(name, name_length), PB_TEXT(" holds the character number "), PB_INTEGER(unknown),
                          PB_TEXT(", and it is not known here whether Python shows that"));
     return PB_OK;
+}
+
+void pb_checksum_announce(pb_checksum *checksum, const pb_tensor *tensor)
+{
+    pb_sha256_add(&checksum->all, tensor->announced, strlen(tensor->announced));
+}
+
+static void end_part(pb_checksum *checksum)
+{
+    uint8_t bytes[32];
+    pb_sha256_end(&checksum->part, bytes);
+    pb_sha256_add(&checksum->all, bytes, sizeof bytes);
+    pb_sha256_begin(&checksum->part);
+}
+
+void pb_checksum_add(pb_checksum *checksum, const void *bytes, size_t count)
+{
+    const char *next = bytes;
+    if (!checksum->in_parts)
+        pb_sha256_add(&checksum->all, bytes, count);
+    while (checksum->in_parts && count > 0) {
+        size_t room = PB_PART_BYTES - (size_t)checksum->part.length, some = count < room ? count : room;
+        pb_sha256_add(&checksum->part, next, some);
+        if (some == room)
+            end_part(checksum);
+        next += some;
+        count -= some;
+    }
+}
+
+void pb_checksum_end_tensor(pb_checksum *checksum)
+{
+    if (checksum->part.length > 0)
+        end_part(checksum);
+}
+
+void pb_checksum_end(pb_checksum *checksum, char hexadecimal[65])
+{
+    pb_sha256_end_text(&checksum->all, hexadecimal);
 }
 
 /* ---- metadata ------------------------------------------------------------------------------------------------ */
@@ -71,24 +120,25 @@ static pb_status each_entry(pb_model *model, const struct own_metadata *own, ent
     return status;
 }
 
-static pb_status digest_entry(pb_model *model, void *digest, const char *name, const char *text)
+static pb_status digest_entry(pb_model *model, void *checksum, const char *name, const char *text)
 {
-    return pb_digest_entry(model, digest, name, strlen(name), text, strlen(text));
+    return pb_checksum_entry(model, checksum, name, strlen(name), text, strlen(text));
 }
 
 static pb_status digest_all(pb_model *model, const struct own_metadata *own, char hexadecimal[65])
 {
     const pb_program *program = model->program;
-    pb_sha256 digest;
+    pb_checksum checksum;
     pb_status status;
-    pb_sha256_begin(&digest);
-    status = each_entry(model, own, digest_entry, &digest);
+    pb_checksum_begin(&checksum, 1);
+    status = each_entry(model, own, digest_entry, &checksum);
     for (int32_t i = 0; i < program->kept_count; i++) {
         const pb_tensor *tensor = pb_kept(program, program->sorted[i]);
-        pb_sha256_add(&digest, tensor->announced, strlen(tensor->announced));
-        pb_sha256_add(&digest, pb_values(model, tensor), (size_t)tensor->bytes);
+        pb_checksum_announce(&checksum, tensor);
+        pb_checksum_add(&checksum, pb_values(model, tensor), (size_t)tensor->bytes);
+        pb_checksum_end_tensor(&checksum);
     }
-    pb_sha256_end(&digest, hexadecimal);
+    pb_checksum_end(&checksum, hexadecimal);
     return status;
 }
 

@@ -22,6 +22,7 @@ struct reading {
     int32_t *order;      /* of their places */
     struct entry *entries; /* of the metadata, in the file's order */
     int32_t entry_count, has_metadata;
+    int32_t in_parts;    /* whether the checksum takes the SHA-256s of parts: not in version 1 */
     pb_span extra;       /* a tensor that is none of this trainer's */
     int32_t other;       /* a tensor that is of another type there; -1: none */
     char *chunk;
@@ -243,13 +244,19 @@ static pb_status refuse_entry(struct reading *reading, const char *name, const c
                      PB_TEXT(name), PB_TEXT(" "), PB_TEXT(problem));
 }
 
+/* Whether it is the version of a file that is read as well. */
+static int is_older(const pb_entry_text *expected, const pb_span *found)
+{
+    return strcmp(expected->name, "version") == 0 && pb_span_is(found, "1");
+}
+
 /* What a file of this trainer says in any case. */
 static pb_status check_fixed(struct reading *reading, const pb_entry_text *expected)
 {
     const pb_span *found = find_entry(reading, expected->name);
     if (found == NULL)
         return expected->optional ? PB_OK : refuse_entry(reading, expected->name, "is missing");
-    if (!expected->must_match || pb_span_is(found, expected->text))
+    if (!expected->must_match || pb_span_is(found, expected->text) || is_older(expected, found))
         return PB_OK;
     return pb_refuse(reading->model, PB_ERROR_CHECKPOINT, PB_TEXT("the checkpoint is another training's: its "),
                      PB_TEXT(expected->name), PB_TEXT(" is "), PB_QUOTED(found->start, found->length),
@@ -347,10 +354,11 @@ static pb_status parse_generator(struct reading *reading)
 static pb_status check_metadata(struct reading *reading)
 {
     const pb_program *program = reading->model->program;
-    const pb_span *format = find_entry(reading, "format");
+    const pb_span *format = find_entry(reading, "format"), *version = find_entry(reading, "version");
     pb_status status = PB_OK;
-    if (format == NULL || find_entry(reading, "version") == NULL)
+    if (format == NULL || version == NULL)
         return refuse_header(reading);
+    reading->in_parts = !pb_span_is(version, "1");
     for (int32_t i = 0; i < program->metadata_count && status == PB_OK; i++)
         if (strcmp(program->metadata[i].name, "format") == 0 || strcmp(program->metadata[i].name, "version") == 0)
             status = check_fixed(reading, &program->metadata[i]);
@@ -445,7 +453,7 @@ static int compare(const pb_span *a, const pb_span *b)
 }
 
 /* All entries but the checksum, in the order of their names. */
-static pb_status digest_metadata(struct reading *reading, pb_sha256 *digest)
+static pb_status digest_metadata(struct reading *reading, pb_checksum *checksum)
 {
     const struct entry *last = NULL;
     pb_status status = PB_OK;
@@ -459,8 +467,8 @@ static pb_status digest_metadata(struct reading *reading, pb_sha256 *digest)
         }
         if (next == NULL || status != PB_OK)
             return status;
-        status = pb_digest_entry(reading->model, digest, next->name.start, next->name.length, next->text.start,
-                                 next->text.length);
+        status = pb_checksum_entry(reading->model, checksum, next->name.start, next->name.length, next->text.start,
+                                   next->text.length);
         last = next;
     }
 }
@@ -476,13 +484,13 @@ static pb_status check_constant(pb_model *model, const pb_tensor *tensor, int64_
 }
 
 /* One tensor, to its place or, part by part, for the checksum alone. *bad: what its values are refused with. */
-static pb_status read_tensor(struct reading *reading, int32_t number, int to_its_place, pb_sha256 *digest,
+static pb_status read_tensor(struct reading *reading, int32_t number, int to_its_place, pb_checksum *checksum,
                              pb_status *bad)
 {
     pb_model *model = reading->model;
     const pb_tensor *tensor = pb_kept(model->program, number);
     to_its_place &= tensor->constant == NULL;
-    pb_sha256_add(digest, tensor->announced, strlen(tensor->announced));
+    pb_checksum_announce(checksum, tensor);
     for (int64_t done = 0; done < tensor->bytes;) {
         int64_t left = tensor->bytes - done;
         size_t some = to_its_place || left < (int64_t)reading->chunk_bytes ? (size_t)left : reading->chunk_bytes;
@@ -490,7 +498,7 @@ static pb_status read_tensor(struct reading *reading, int32_t number, int to_its
         pb_status status = read_bytes(reading, reading->first + reading->begins[number] + done, part, some);
         if (status != PB_OK)
             return status;
-        pb_sha256_add(digest, part, some);
+        pb_checksum_add(checksum, part, some);
         if (*bad == PB_OK && tensor->constant != NULL)
             *bad = check_constant(model, tensor, done, part, some);
         if (*bad == PB_OK && !to_its_place)
@@ -499,6 +507,7 @@ static pb_status read_tensor(struct reading *reading, int32_t number, int to_its
             memcpy(&reading->steps_in_tensors, part, sizeof reading->steps_in_tensors);
         done += (int64_t)some;
     }
+    pb_checksum_end_tensor(checksum);
     return PB_OK;
 }
 
@@ -507,14 +516,14 @@ static pb_status read_tensors(struct reading *reading, int to_their_places, int 
 {
     const pb_program *program = reading->model->program;
     const pb_span *expected = find_entry(reading, "sha256");
-    pb_sha256 digest;
+    pb_checksum checksum;
     pb_status status;
     char hexadecimal[65];
-    pb_sha256_begin(&digest);
-    status = digest_metadata(reading, &digest);
+    pb_checksum_begin(&checksum, reading->in_parts);
+    status = digest_metadata(reading, &checksum);
     for (int32_t i = 0; i < program->kept_count && status == PB_OK; i++)
-        status = read_tensor(reading, program->sorted[i], to_their_places, &digest, bad);
-    pb_sha256_end(&digest, hexadecimal);
+        status = read_tensor(reading, program->sorted[i], to_their_places, &checksum, bad);
+    pb_checksum_end(&checksum, hexadecimal);
     *is_right = status == PB_OK && expected != NULL && pb_span_is(expected, hexadecimal);
     return status;
 }

@@ -164,7 +164,8 @@ typedef struct pb_sha256 {
 
 PB_INNER void pb_sha256_begin(pb_sha256 *digest);
 PB_INNER void pb_sha256_add(pb_sha256 *digest, const void *bytes, size_t count);
-PB_INNER void pb_sha256_end(pb_sha256 *digest, char hexadecimal[65]);
+PB_INNER void pb_sha256_end(pb_sha256 *digest, uint8_t bytes[32]);
+PB_INNER void pb_sha256_end_text(pb_sha256 *digest, char hexadecimal[65]);
 
 /* Adds the repr of a text in UTF-8 that is known to be one; returns 0, or a character whose repr is not known here. */
 PB_INNER int32_t pb_sha256_add_repr(pb_sha256 *digest, const char *text, size_t length);
@@ -195,10 +196,27 @@ PB_INNER int32_t pb_code_point(const char **at, const char *end);
 
 /* ---- checkpoint.c, checkpoint_read.c ---- */
 
-/* Adds one entry of the metadata to the checksum. PB_ERROR_CHECKPOINT: with a character whose repr is not known
- * here. */
-PB_INNER pb_status pb_digest_entry(pb_model *model, pb_sha256 *digest, const char *name, size_t name_length,
-                                   const char *text, size_t length);
+/* The checksum of a checkpoint: of its metadata and, after what announces each, its tensors. Of a tensor it takes the
+ * SHA-256s of parts of PB_PART_BYTES, the last one shorter, so that several can compute it together; in files of
+ * version 1, the bytes themselves. */
+enum { PB_PART_BYTES = 1 << 20 };
+
+typedef struct pb_checksum {
+    pb_sha256 all, part;
+    int32_t in_parts;
+} pb_checksum;
+
+PB_INNER void pb_checksum_begin(pb_checksum *checksum, int32_t in_parts);
+
+/* Adds one entry of the metadata. PB_ERROR_CHECKPOINT: with a character whose repr is not known here. */
+PB_INNER pb_status pb_checksum_entry(pb_model *model, pb_checksum *checksum, const char *name, size_t name_length,
+                                     const char *text, size_t length);
+
+/* Adds a tensor: what announces it, all of its bytes, one run of them after the other, and the end of the last part. */
+PB_INNER void pb_checksum_announce(pb_checksum *checksum, const pb_tensor *tensor);
+PB_INNER void pb_checksum_add(pb_checksum *checksum, const void *bytes, size_t count);
+PB_INNER void pb_checksum_end_tensor(pb_checksum *checksum);
+PB_INNER void pb_checksum_end(pb_checksum *checksum, char hexadecimal[65]);
 
 /* What reading and writing take of the arena. */
 PB_INNER int64_t pb_checkpoint_arena_bytes(const pb_program *program);

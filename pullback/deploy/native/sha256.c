@@ -86,7 +86,7 @@ void pb_sha256_add(pb_sha256 *digest, const void *bytes, size_t count)
         memcpy(digest->block, next, count);
 }
 
-void pb_sha256_end(pb_sha256 *digest, char hexadecimal[65])
+void pb_sha256_end(pb_sha256 *digest, uint8_t bytes[32])
 {
     static const uint8_t padding[64] = {0x80};
     uint64_t bits = digest->length * 8;
@@ -95,7 +95,15 @@ void pb_sha256_end(pb_sha256 *digest, char hexadecimal[65])
         length[i] = (uint8_t)(bits >> (56 - 8 * i));
     pb_sha256_add(digest, padding, 1 + (119 - digest->length % 64) % 64);
     pb_sha256_add(digest, length, sizeof length);
+    for (int i = 0; i < 32; i++)
+        bytes[i] = (uint8_t)(digest->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void pb_sha256_end_text(pb_sha256 *digest, char hexadecimal[65])
+{
+    uint8_t bytes[32];
+    pb_sha256_end(digest, bytes);
     for (int i = 0; i < 64; i++)
-        hexadecimal[i] = "0123456789abcdef"[digest->state[i / 8] >> (28 - 4 * (i % 8)) & 15];
+        hexadecimal[i] = "0123456789abcdef"[bytes[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15];
     hexadecimal[64] = '\0';
 }

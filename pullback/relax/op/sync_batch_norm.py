@@ -199,5 +199,6 @@ composite(
     samples=[  # in training it is a collective: tests/relax/op/test_sync_batch_norm.py
         sample((3, 17), (17,), (17,), (17,), Floats((17,), 0.5, 2.0), num_workers=1, axis=-1, training=False),
         sample((2, 3, 4), (3,), (3,), (3,), Floats((3,), 0.5, 2.0), num_workers=4, training=False),
+        sample((1, 3, 1), (3,), (3,), (3,), Floats((3,), 0.5, 2.0), num_workers=2, training=False, center=False),
     ],
 )

@@ -24,15 +24,19 @@ import operator
 import os
 import string
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, UserError, suggestion
 from pullback.ir.words import guided, missing_from
+from pullback.relax.training.file_names import FileNames
 from pullback.relax.training.history import EpochRecord, History
+from pullback.relax.training.placement import Placement
+from pullback.relax.training.shared_file import on_first
 
 __all__ = [
-    "CSVLogger", "Callback", "EarlyStopping", "LambdaCallback", "Logger", "ModelCheckpoint", "Monitor",
+    "CSVLogger", "Callback", "Checkpoint", "EarlyStopping", "LambdaCallback", "Logger", "ModelCheckpoint", "Monitor",
     "ReduceLROnPlateau", "TensorBoard",
 ]  # fmt: skip
 
@@ -42,6 +46,7 @@ HOOKS = {  # what each is called with
     "on_epoch_begin": ("epoch", "logs"),
     "on_epoch_end": ("epoch", "logs"),
     "on_batch_end": ("step", "logs"),
+    "on_steps": ("step", "logs"),
 }
 _ELSEWHERE = {
     "on_train_batch_end": "on_batch_end", "on_batch_begin": "on_epoch_begin", "on_train_batch_begin": "on_epoch_begin",
@@ -49,6 +54,7 @@ _ELSEWHERE = {
     "on_validation_end": "on_epoch_end", "on_validation_epoch_end": "on_epoch_end", "on_test_end": "on_epoch_end",
     "on_fit_start": "on_train_begin", "on_fit_end": "on_train_end", "on_train_start": "on_train_begin",
     "on_step_end": "on_batch_end", "on_log": "on_epoch_end", "on_evaluate": "on_epoch_end", "on_save": "on_epoch_end",
+    "on_step": "on_steps",
 }  # fmt: skip
 Logs = dict[str, float]
 
@@ -63,6 +69,7 @@ class Callback:
     ``logs`` holds too.
 
     ``adds``: the names of the metrics that the callback will put into ``logs``, so that others may monitor them.
+    ``every_n_steps``: after how many steps of the trainer ``on_steps`` is called; None: never.
 
     Of a trainer over several ranks (``distributed=``), each rank calls its callbacks, after the same steps and with the
     same ``logs``, and they do the same everywhere: what one does with the trainer, the others do too.
@@ -73,6 +80,7 @@ class Callback:
     history: Any = None
     adds: tuple[str, ...] = ()
     on_every_rank = True
+    every_n_steps: int | None = None
 
     def __init_subclass__(cls) -> None:
         guided(cls)
@@ -94,6 +102,10 @@ class Callback:
         """Twenty times a second, and once at the end of each epoch: not for every batch, since steps run in native
         code. ``step`` is how many steps the trainer has made, ``logs["loss"]`` the loss of the last one."""
 
+    def on_steps(self, step: int, logs: Logs) -> None:
+        """After each ``every_n_steps`` steps of the trainer, at just these: ``step`` is a multiple of that. Of several
+        ranks all are called at the same step."""
+
     def check(self, known: Sequence[str], modes: dict[str, str]) -> None:
         """Before anything is compiled: raise an error for what cannot work. ``known`` are the names that logs will
         have, ``modes`` says of metrics whether "min" or "max" is best; ``self.trainer`` is set."""
@@ -109,8 +121,12 @@ class LambdaCallback(Callback):
         on_epoch_begin: Callable[[int, Logs], Any] | None = None,
         on_epoch_end: Callable[[int, Logs], Any] | None = None,
         on_batch_end: Callable[[int, Logs], Any] | None = None,
+        on_steps: Callable[[int, Logs], Any] | None = None,
+        every_n_steps: int | None = None,
     ) -> None:
-        given = (on_train_begin, on_train_end, on_epoch_begin, on_epoch_end, on_batch_end)
+        if every_n_steps is not None:
+            self.every_n_steps = _count("every_n_steps", every_n_steps, least=1)
+        given = (on_train_begin, on_train_end, on_epoch_begin, on_epoch_end, on_batch_end, on_steps)
         for name, function in zip(HOOKS, given, strict=True):
             if function is not None and not callable(function):
                 raise ArgumentError(
@@ -295,16 +311,17 @@ class ModelCheckpoint(Monitor):
         value = float(epoch) if self._latest else logs[self.monitor]
         place = next((i for i, (v, _) in enumerate(self._saved) if self._beats(value, v)), len(self._saved))
         if self.save_top_k == -1 or place < self.save_top_k:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self.trainer.save(path)
+            self._save(path)
             self._saved = [entry for entry in self._saved if entry[1] != path]
             self._saved.insert(min(place, len(self._saved)), (value, path))
             self._remove_others()
             self.best, self.best_path = self._saved[0]
         if self.save_last:
-            last = path.with_name(f"last{path.suffix}")
-            last.parent.mkdir(parents=True, exist_ok=True)
-            self.trainer.save(last)
+            self._save(path.with_name(f"last{path.suffix}"))
+
+    def _save(self, path: Path) -> None:
+        _on_first(self.trainer, path, partial(path.parent.mkdir, parents=True, exist_ok=True))
+        self.trainer.save(path)
 
     def _beats(self, value: float, other: float) -> bool:
         if self._latest:
@@ -312,14 +329,84 @@ class ModelCheckpoint(Monitor):
         return self.is_better(value, other) if not math.isnan(value) else False
 
     def _remove_others(self) -> None:
-        while 0 <= self.save_top_k < len(self._saved):
-            self._saved.pop()[1].unlink(missing_ok=True)
+        if self.save_top_k >= 0:
+            others, self._saved = self._saved[self.save_top_k :], self._saved[: self.save_top_k]
+            for _, path in others:
+                _on_first(self.trainer, path, partial(path.unlink, missing_ok=True))
 
     def _path(self, epoch: int, logs: Logs) -> Path:
         return Path(self.path.format(epoch=epoch, **logs))
 
 
 _TEMPLATE = 'such as "checkpoints/{epoch:03d}-{val_loss:.4f}.safetensors"'
+
+
+class Checkpoint(Callback):
+    """Saves all that a training needs to go on, after each so many steps or epochs, and at its end.
+
+    >>> keep = Checkpoint("runs/last.safetensors", every_n_steps=1000)
+    >>> trainer.fit(x, y, epochs=10, callbacks=[keep], resume=True)
+
+    The same lines go on when they are run again: ``fit(…, resume=True)`` loads what was saved last, in the middle of an
+    epoch too. ``path`` may name the step and the epoch, ``"runs/{step:08d}.safetensors"``: then the last ``keep`` files
+    of such names stay, those of earlier runs among them, and older ones are removed. ``every_n_epochs`` counts the
+    trainer's epochs; without either, every epoch is saved. Folders that are missing are made. ``saved`` is the latest
+    file. :class:`ModelCheckpoint` keeps the best ones.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        every_n_steps: int | None = None,
+        every_n_epochs: int | None = None,
+        keep: int = 1,
+    ) -> None:
+        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+            raise ArgumentError(f"path must be a path, got {path!r}", hint='such as "last.safetensors"')
+        self.path = os.fsdecode(os.fspath(path))
+        self._names = FileNames(self.path)
+        for name, number in (("every_n_steps", every_n_steps), ("every_n_epochs", every_n_epochs)):
+            if number is not None:
+                _count(name, number, least=1)
+        self.every_n_steps = every_n_steps
+        self.every_n_epochs = 1 if every_n_steps is None and every_n_epochs is None else every_n_epochs
+        self.keep = _count("keep", keep, least=1)
+        if keep > 1 and not self._names.has_fields:
+            raise ArgumentError(
+                f"keep={keep} keeps several files, and the path {self.path!r} names one",
+                hint='such as "runs/{step:08d}.safetensors"',
+            )
+        self.saved: Path | None = None
+        self._at: tuple[int, int] | None = None  # steps and epochs of what was saved last
+
+    def on_train_begin(self, logs: Logs) -> None:
+        self.saved = self._at = None
+
+    def on_steps(self, step: int, logs: Logs) -> None:
+        self._save()
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        if self.every_n_epochs is not None and epoch % self.every_n_epochs == 0:
+            self._save()
+
+    def on_train_end(self, logs: Logs) -> None:
+        self._save()
+
+    def _save(self) -> None:
+        at = self.trainer.steps, self.trainer.epochs
+        if at == self._at:
+            return
+        path = self._names.path(*at)
+        _on_first(self.trainer, path, partial(path.parent.mkdir, parents=True, exist_ok=True))
+        self.trainer.save(path)
+        self.saved, self._at = path, at
+        if self._names.has_fields:
+            _on_first(self.trainer, path, self._remove_others)
+
+    def _remove_others(self) -> None:
+        others = [path for path in self._names.there() if path != self.saved]
+        for path in others[self.keep - 1 :]:
+            path.unlink(missing_ok=True)
 
 
 class ReduceLROnPlateau(Monitor):
@@ -521,6 +608,9 @@ class Callbacks:
         self._everywhere = everywhere
         self._all = [callback for callback in everywhere if is_first or callback.on_every_rank]
         self._at_batches = [c for c in self._all if _overrides(c, "on_batch_end")]
+        self._at_steps = [c for c in self._all if c.every_n_steps is not None]
+        self._trainer = trainer
+        self._step = -1  # at which they were called last
         self.decide_within = any(
             callback.on_every_rank and (_overrides(callback, "on_batch_end") or _overrides(callback, "on_epoch_begin"))
             for callback in everywhere
@@ -544,6 +634,7 @@ class Callbacks:
         return bool(self._at_batches)
 
     def train_begin(self) -> None:
+        self._step = self._trainer.steps
         for callback in self._all:
             callback.on_train_begin({})
 
@@ -562,9 +653,27 @@ class Callbacks:
             for name in set(record.metrics) - before:
                 record.metrics[name] = _added(callback, name, record.metrics.pop(name))
 
+    def steps_left(self, step: int) -> int | None:
+        """How many steps there are until one that somebody wants to be called after; None where nobody does."""
+        return min((c.every_n_steps - step % c.every_n_steps for c in self._at_steps if c.every_n_steps), default=None)
+
+    def after_steps(self, step: int, loss: float) -> None:
+        """Some steps were made: call those who want to be called after this one."""
+        if step == self._step:
+            return
+        self._step = step
+        for callback in self._at_steps:
+            if callback.every_n_steps and step % callback.every_n_steps == 0:
+                callback.on_steps(step, {"loss": loss})
+
     def batch_end(self, step: int, loss: float) -> None:
         for callback in self._at_batches:
             callback.on_batch_end(step, {"loss": loss})
+
+
+def _on_first(trainer: Any, path: Path, action: Callable[[], None]) -> None:
+    """Do something with a trainer's files on its first rank alone."""
+    on_first(Placement.of(trainer._interface).ranks, path, action)
 
 
 def _listed(given: Any) -> list[Callback]:

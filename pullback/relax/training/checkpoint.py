@@ -3,32 +3,38 @@
 Tensors are called ``param.<name>``, ``state.<name>``, ``random.<name>`` and ``optimizer.<number>``, so other tools can
 read the parameters. The metadata holds the format and its version, what was trained with which loss and optimizer, the
 random generator and counters, and a SHA-256 of all of it, tensors included: a flipped bit is found. Files are replaced
-in one step, so a crash leaves the old one or the new one. What a file has to be is said in ``checkpoint_file.py``.
+in one step, so a crash leaves the old one or the new one. What a file has to be is said in ``checkpoint_file.py``, how
+several ranks share one in ``shared_file.py``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import math
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
 from pullback.ir.errors import ArgumentError, CheckpointError
 from pullback.ir.words import guided
 from pullback.relax.convention import LOSS_SCALE, OF_OPTIMIZER, OPTIMIZER_STATE
 from pullback.relax.struct_info import format_shape
-from pullback.relax.training.checkpoint_file import FORMAT, VERSION, CheckpointFile, digest, open_checkpoint
+from pullback.relax.training import shared_file
+from pullback.relax.training.checkpoint_file import FORMAT, VERSION, CheckpointFile, Record, open_checkpoint
 from pullback.relax.training.initialize import static_shape
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
+from pullback.relax.training.placement import PIECE, Placement
+from pullback.relax.training.position import Position
+from pullback.relax.training.shared_file import Run, Together
 from pullback.relax.training.step import Values
-from pullback.runtime.files import path_of, shown, write_atomically
-from pullback.runtime.tensor import Tensor, tensor
+from pullback.runtime.files import path_of, shown
+from pullback.runtime.tensor import Tensor, tensor, zeros
 
 _PREFIX = {"parameter": "param.", "state": "state.", "random state": "random.", "optimizer state": "optimizer."}
 _ON_PURPOSE = "load(…, strict=False) takes its values in spite of that, load(…, params_only=True) parameters and states"
@@ -44,34 +50,37 @@ class Checkpoints:
     _values: Values
     _generator: np.random.Generator
     _epochs: int
+    _position: Position | None  # while an epoch runs, and after one that was interrupted
     _turn: threading.RLock
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters, states, random and optimizer states, random generator and counters to a file, in one step.
 
         A file of that name is replaced, and its mode kept; a crash at any moment, or a full disk, leaves the old file
-        or the new one. A symbolic link is followed: what it names is replaced. Raises CheckpointError when the file
-        cannot be written, or is no regular file, and ArgumentError for what is no path.
+        or the new one. A symbolic link is followed: what it names is replaced. Of several ranks, all save: each writes
+        its part of one file, which one process can load, and any number of ranks; all must see the folder. Raises
+        CheckpointError, on all ranks, when the file cannot be written, or is no regular file, and ArgumentError for
+        what is no path.
         """
         file = path_of(path)
         self._values.check_complete(self._interface)
         with self._turn:  # these views keep what they see: a step in another thread goes on with copies
             values, generator, epochs = self._values.all, self._generator.bit_generator.state, self._epochs
-            tensors = {key_of(s): np.asarray(v) for s, v in zip(self._interface.kept, values, strict=True)}
+            position = self._position
+            arrays = {s: np.asarray(v) for s, v in zip(self._interface.kept, values, strict=True)}
         _check_distinct(file, self._interface.kept)
+        placement = Placement.of(self._interface)
+        tensors = {key_of(s): (s.info.dtype, static_shape(s), _run(a, s, placement)) for s, a in arrays.items()}
+        steps = int(arrays[self._interface.optimizer_states[0]])
         metadata = {
             **fixed_metadata(self._interface),
             "random": json.dumps(generator),
-            "steps": str(int(tensors["optimizer.0"])),
+            "steps": str(steps),
             "epochs": str(epochs),
         }
-        metadata["sha256"] = digest(tensors, metadata)
-        try:
-            write_atomically(file, safetensors.numpy.save(tensors, metadata))
-        except OSError as error:
-            raise CheckpointError(
-                f"{shown(file)}: cannot be written: {error.strerror}", hint="the folder must exist and be writable"
-            ) from error
+        if position is not None and position.steps == steps:  # nobody has trained since
+            metadata["position"] = position.text()
+        shared_file.save(file, tensors, metadata, placement.ranks)
 
     def load(self, path: str | os.PathLike[str], *, strict: bool = True, params_only: bool = False) -> None:
         """Go on from a file that :meth:`save` wrote.
@@ -81,36 +90,58 @@ class Checkpoints:
         unless ``strict`` is False. (Files of versions that did not record them are taken, and so is another precision.)
         Of older versions, a file of ``Accumulate`` is taken when it was saved between two steps of the optimizer.
         ``params_only`` takes parameters and states alone, whatever they were trained with: the optimizer's states,
-        counters and random numbers stay.
+        counters and random numbers stay. Of a file that was saved in the middle of an epoch, ``fit(…, resume=path)``
+        goes on there, any other training with a new epoch.
 
-        Raises CheckpointError, with the trainer as it was, when the file is missing, truncated, damaged, of another
-        kind, or was made by another model or optimizer; ArgumentError for what is no path.
+        Of several ranks, all load: each reads what it holds, and they share the work of the checksum.
+
+        Raises CheckpointError, on all ranks, with the trainer as it was, when the file is missing, truncated, damaged,
+        of another kind, or was made by another model or optimizer; ArgumentError for what is no path.
         """
-        file = path_of(path)
         for name, value in (("strict", strict), ("params_only", params_only)):
             if not isinstance(value, bool):
                 raise ArgumentError(f"{name} must be True or False, got {value!r}")
-        interface = self._interface
-        with open_checkpoint(file, _longest_header(interface)) as checkpoint:
-            _check_names(checkpoint, interface)
-            if not params_only:
-                _check_optimizer(checkpoint, interface)
-            if strict and not params_only:
-                _check_identity(checkpoint, interface)
-            groups = (interface.params, interface.states)
-            groups += () if params_only else (interface.random, interface.optimizer_states)
+        self._load(path_of(path), strict, params_only)
+
+    def _load(
+        self, file: str, strict: bool = True, params_only: bool = False,
+        check: Callable[[Record], None] = lambda record: None,
+    ) -> Record:  # fmt: skip
+        """As ``load``; returns what the file's metadata say. ``check`` may refuse them."""
+        interface, placement = self._interface, Placement.of(self._interface)
+        groups: tuple[tuple[Slot, ...], ...] = (interface.params, interface.states)
+        groups += () if params_only else (interface.random, interface.optimizer_states)
+        together = Together(placement.ranks, file, "read", "check the path, and that the file may be read")
+        with contextlib.ExitStack() as stack:
+
+            def opened() -> CheckpointFile:
+                checkpoint = stack.enter_context(open_checkpoint(file, _longest_header(interface)))
+                _check_names(checkpoint, interface)
+                if not params_only:
+                    _check_optimizer(checkpoint, interface)
+                if strict and not params_only:
+                    _check_identity(checkpoint, interface)
+                check(checkpoint.record)
+                return checkpoint
+
+            checkpoint = together.step_here(opened)
             later = {} if params_only else _later_states(checkpoint, interface)
             wanted = dict(_keys_in_file(groups, later))
-            _check_types(checkpoint, wanted, all_of_them=not params_only)
-            tensors = {key: Tensor(static_shape(slot), slot.info.dtype) for key, slot in wanted.items()}
-            checkpoint.read(tensors)
+            together.step(lambda: _check_types(checkpoint, wanted, all_of_them=not params_only))
+            tensors = {key: _empty(slot, placement) for key, slot in wanted.items()}
+            runs = {key: _run(np.asarray(tensors[key]), slot, placement) for key, slot in wanted.items()}
+            shared_file.load(checkpoint, runs, together)
             read = iter(tensors.values())
             loaded = [tuple(later[s] if s in later else next(read) for s in group) for group in groups]
             record = checkpoint.record
-            if not params_only:
+
+            def check_states() -> None:
                 _check_optimizer_states(checkpoint, interface, loaded[-1])
                 if later:
                     _check_between_steps(checkpoint, interface, loaded[-1])
+
+            if not params_only:
+                together.step(check_states)
                 generator = np.random.Generator(np.random.PCG64())
                 generator.bit_generator.state = record.random
         with self._turn:
@@ -118,6 +149,8 @@ class Checkpoints:
                 self._values = Values(*loaded, self._values.random, self._values.optimizer_states)
             else:
                 self._values, self._generator, self._epochs = Values(*loaded), generator, record.epochs
+            self._position = None
+        return record
 
 
 def fixed_metadata(interface: Interface) -> dict[str, str]:
@@ -139,6 +172,19 @@ def fixed_metadata(interface: Interface) -> dict[str, str]:
 def key_of(slot: Slot) -> str:
     """The name of a tensor in a checkpoint."""
     return _PREFIX[slot.kind] + slot.name
+
+
+def _run(array: np.ndarray, slot: Slot, placement: Placement) -> Run:
+    """What this rank has of a tensor."""
+    if placement.kind(slot) == PIECE:
+        return Run.piece(array, math.prod(static_shape(slot)), placement.ranks)
+    return Run.whole(array)
+
+
+def _empty(slot: Slot, placement: Placement) -> Tensor:
+    """Room for what this rank has of a tensor; zeros where padding may be."""
+    made = zeros if placement.kind(slot) == PIECE else Tensor
+    return made(placement.shape(slot), slot.info.dtype)
 
 
 def _keys_in_file(groups: Iterable[tuple[Slot, ...]], later: Mapping[Slot, Tensor]) -> Iterator[tuple[str, Slot]]:

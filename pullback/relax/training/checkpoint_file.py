@@ -3,7 +3,9 @@
 A checkpoint is a safetensors file: eight bytes of length, a JSON header, tensors one after the other. Anybody may have
 written it, so everything is checked by the schema here: the header's size, every name, shape, dtype and place, and
 every entry of the metadata with its type and range. What does not fit is a CheckpointError. Tensors are read last, into
-memory whose size the trainer states, and a SHA-256 of names, types, bytes and metadata finds flipped bits.
+memory whose size the trainer states, and a SHA-256 of names, types, bytes and metadata finds flipped bits. Of a
+tensor's bytes it takes the SHA-256s of parts of 1 MiB, so that several processes can compute it together; in files of
+version 1 it takes the bytes themselves.
 
 The reader of the package safetensors is not used: it maps the file, so a file that becomes shorter meanwhile ends the
 process (SIGBUS); of two equal keys it takes the last; it takes headers of 100 MB; and it has no bfloat16 for NumPy.
@@ -28,14 +30,15 @@ from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.files import open_regular, shown
 from pullback.runtime.tensor import Tensor
 
-FORMAT, VERSION = "pullback-checkpoint", "1"
+FORMAT, VERSION, OLDER = "pullback-checkpoint", "2", "1"
+PART_BYTES = 1 << 20
 _LENGTH_BYTES = 8
 _MOST_AXES = 64
-_CHUNK = 1 << 20
 _CODES = {  # safetensors' names of element types
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
     "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
 }  # fmt: skip
+_NAMES = {dtype: code for code, dtype in _CODES.items()}
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,15 @@ class Entry:
 
     def __str__(self) -> str:
         return f"{format_shape(self.shape)} {self.dtype}"
+
+    @property
+    def nbytes(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """Where the parts of which the checksum takes a SHA-256 begin and end in the tensor."""
+        return [(k, min(k + PART_BYTES, self.nbytes)) for k in range(0, self.nbytes, PART_BYTES)]
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,7 @@ class Record:
     hyperparameters: Mapping[str, Any] | None = None
     loss: str = ""
     training: Mapping[str, Any] | None = None  # what the file was trained with; not in older files
+    position: Mapping[str, Any] | None = None  # of one that was saved within an epoch: see position.py
 
 
 class TensorFile:
@@ -87,7 +100,8 @@ class TensorFile:
             self.refuse(f"its header has {length} bytes, a {self.what} of this trainer has no {longest_header}")
         self._first = _LENGTH_BYTES + length
         try:
-            header = _mapping(_json(file.read(length).decode()))
+            self.header = file.read(length)
+            header = _mapping(_json(self.header.decode()))
             self.metadata = {key: _text(value) for key, value in _mapping(header.pop("__metadata__", {})).items()}
             self.check_format()
         except (ValueError, KeyError) as error:
@@ -122,19 +136,13 @@ class TensorFile:
         """Read tensors into the memory given for them, which has the types that the file states."""
         for name, into in wanted.items():
             entry = self.tensors[name]
-            self._file.seek(self._first + entry.begin)
-            for _ in self._parts(entry.end - entry.begin, np.asarray(into).reshape(-1).view(np.uint8)):
-                pass
+            self.read_bytes(entry, 0, np.asarray(into).reshape(-1).view(np.uint8))
 
-    def _parts(self, count: int, memory: np.ndarray | None) -> Iterator[memoryview]:
-        """The next bytes of the file, part by part; they are left in the memory if there is any."""
-        passing = np.empty(min(count, _CHUNK), np.uint8)
-        for begin in range(0, count, _CHUNK):
-            length = min(_CHUNK, count - begin)
-            part = memoryview(passing[:length] if memory is None else memory[begin : begin + length])
-            if self._file.readinto(part) != length:  # type: ignore[attr-defined]
-                self.refuse("it is truncated: it became shorter while it was read")
-            yield part
+    def read_bytes(self, entry: Entry, first: int, into: np.ndarray) -> None:
+        """Read a tensor's bytes from number ``first`` on into memory of as many bytes."""
+        self._file.seek(self._first + entry.begin + first)
+        if self._file.readinto(memoryview(into)) != len(into):  # type: ignore[attr-defined]
+            self.refuse("it is truncated: it became shorter while it was read")
 
 
 class CheckpointFile(TensorFile):
@@ -149,7 +157,7 @@ class CheckpointFile(TensorFile):
 
     def check_format(self) -> None:
         kind, version = self.metadata["format"], self.metadata["version"]
-        if kind != FORMAT or version != VERSION:
+        if kind != FORMAT or version not in (VERSION, OLDER):
             self.refuse(f"expected format {FORMAT} version {VERSION}, got {shown(kind)} version {shown(version)}")
 
     def _record(self) -> Record:
@@ -169,19 +177,33 @@ class CheckpointFile(TensorFile):
 
         The memory has the types that the file states. The other tensors are read past.
         """
-        digest = digest_of_metadata(self.metadata)
+        memory = {name: np.asarray(into).reshape(-1).view(np.uint8) for name, into in wanted.items()}
+        content = Content(self.metadata)
         for name in sorted(self.tensors):
-            entry = self.tensors[name]
-            digest.update(announced(name, entry.dtype, entry.shape))
-            self._file.seek(self._first + entry.begin)
-            into = wanted.get(name)
-            memory = None if into is None else np.asarray(into).reshape(-1).view(np.uint8)
-            for part in self._parts(entry.end - entry.begin, memory):
-                digest.update(part)
-        if digest.hexdigest() != self.metadata.get("sha256"):
+            content.announce(name, self.tensors[name])
+            for part in self.parts(name, memory.get(name)):
+                content.add(part)
+        self.check_sha256(content.hexdigest())
+        self.check_bools(memory)
+
+    def parts(self, name: str, memory: np.ndarray | None = None) -> Iterator[np.ndarray]:
+        """A tensor's bytes, part by part; they are left in the memory for all of them, if there is any."""
+        entry = self.tensors[name]
+        passing = np.empty(min(entry.nbytes, PART_BYTES), np.uint8) if memory is None else None
+        for begin, end in entry.parts:
+            part = passing[: end - begin] if passing is not None else memory[begin:end]  # type: ignore[index]
+            self.read_bytes(entry, begin, part)
+            yield part
+
+    def check_sha256(self, found: str) -> None:
+        """Refuse the file unless this is what its contents should have."""
+        if found != self.metadata.get("sha256"):
             self.refuse("its contents do not match their SHA-256")
-        for name, into in wanted.items():
-            if into.dtype == "bool" and (np.asarray(into).view(np.uint8) > 1).any():
+
+    def check_bools(self, read: Mapping[str, np.ndarray]) -> None:
+        """Refuse bytes, of tensors by name, that are neither True nor False where a bool has to be."""
+        for name, memory in read.items():
+            if self.tensors[name].dtype == "bool" and (memory > 1).any():
                 self.refuse(f"{shown(name)} holds a byte that is neither true nor false")
 
 
@@ -205,26 +227,76 @@ def open_checkpoint(path: str, longest_header: int) -> AbstractContextManager[Ch
     return open_file(path, longest_header, CheckpointFile)
 
 
+def laid_out(types: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Entry]:
+    """The places of tensors of these dtypes and shapes in a file: those of wide elements first, so that all are
+    aligned, then by name."""
+    entries: dict[str, Entry] = {}
+    end, sizes = 0, {name: numpy_dtype(dtype).itemsize for name, (dtype, _) in types.items()}
+    for name in sorted(types, key=lambda name: (-sizes[name], name)):
+        dtype, shape = types[name]
+        begin, end = end, end + math.prod(shape) * sizes[name]
+        entries[name] = Entry(shape, dtype, begin, end)
+    return entries
+
+
+def composed(metadata: Mapping[str, str], entries: Mapping[str, Entry]) -> bytes:
+    """What stands in a file before its tensors, which are as aligned there as :func:`laid_out` has them: what exported
+    libraries write too."""
+    table = {
+        name: {"dtype": _NAMES[e.dtype], "shape": list(e.shape), "data_offsets": [e.begin, e.end]}
+        for name, e in entries.items()
+    }
+    texts = {key: metadata[key] for key in sorted(metadata, key=lambda key: (key == "sha256", key))}
+    header = json.dumps({"__metadata__": texts, **table}, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % _LENGTH_BYTES)
+    return len(header).to_bytes(_LENGTH_BYTES, "little") + header
+
+
+class Content:
+    """The SHA-256 of a checkpoint's contents: first of the metadata but ``sha256`` itself; then tensors are to come by
+    name, each announced, with the parts of its bytes or what :func:`part_digest` says of them."""
+
+    def __init__(self, metadata: Mapping[str, str]) -> None:
+        self._digest = hashlib.sha256()
+        self._in_parts = metadata.get("version") != OLDER
+        for key in sorted(metadata.keys() - {"sha256"}):
+            self._digest.update(f"{key!r}={metadata[key]!r};".encode())
+
+    def announce(self, name: str, entry: Entry) -> None:
+        self._digest.update(announced(name, entry.dtype, entry.shape))
+
+    def add(self, part: np.ndarray) -> None:
+        self._digest.update(part_digest(part) if self._in_parts else part)
+
+    def add_digest(self, digest: bytes) -> None:
+        """A part of which the digest alone is known here; not for version 1."""
+        assert self._in_parts
+        self._digest.update(digest)
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+
+def part_digest(part: np.ndarray) -> bytes:
+    """What a checksum takes of a part of a tensor."""
+    return hashlib.sha256(part).digest()
+
+
 def digest(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
-    """SHA-256 of names, types and bytes of the tensors, and of the metadata but ``sha256`` itself."""
-    result = digest_of_metadata(metadata)
+    """The checksum of a file of this metadata and these tensors, by the version that the metadata say."""
+    content = Content(metadata)
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])
-        result.update(announced(name, array.dtype.name, array.shape))
-        result.update(array.reshape(-1).view(np.uint8).data)
-    return result.hexdigest()
-
-
-def digest_of_metadata(metadata: Mapping[str, str]) -> Any:
-    result = hashlib.sha256()
-    for key in sorted(metadata.keys() - {"sha256"}):
-        result.update(f"{key!r}={metadata[key]!r};".encode())
-    return result
+        entry = Entry(array.shape, array.dtype.name, 0, array.nbytes)
+        content.announce(name, entry)
+        for begin, end in entry.parts:
+            content.add(array.reshape(-1).view(np.uint8)[begin:end])
+    return content.hexdigest()
 
 
 def announced(name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
     """What the digest takes before the bytes of a tensor."""
-    return f"{name!r}:{dtype}{shape or (1,)};".encode()  # version 1 does not tell a scalar from a vector of one
+    return f"{name!r}:{dtype}{shape or (1,)};".encode()  # a scalar is not told from a vector of one
 
 
 # ---- the schema: each function takes what JSON gives, and raises a ValueError that says what is wrong ----------------
@@ -332,6 +404,22 @@ def _generator(text: str) -> dict[str, Any]:
     return value
 
 
+def _position(text: str) -> dict[str, Any]:
+    """How far an epoch has come."""
+    value = _mapping(_json(text))
+    if value.keys() != {"random", "fit", "closed", "open"}:
+        raise ValueError("it is no position in an epoch")
+    for name, setting in _mapping(value["fit"]).items():
+        if setting is not None and not isinstance(setting, (bool, int)):
+            raise ValueError(f"{name} is {_kind(setting)}")
+    for name in ("closed", "open"):
+        sums = value[name]
+        if not isinstance(sums, list) or len(sums) != 4 or not all(isinstance(v, float) for v in sums[:2]):
+            raise ValueError(f"{name} is no list of two sums and two counts")
+        _integer(sums[2]), _integer(sums[3])
+    return {**value, "random": _generator(json.dumps(value["random"]))}
+
+
 _DAMAGED = "its metadata is damaged"
 _SCHEMA: dict[str, tuple[Callable[[str], Any], str]] = {
     "parameters": (_names, _DAMAGED),
@@ -344,5 +432,6 @@ _SCHEMA: dict[str, tuple[Callable[[str], Any], str]] = {
     "hyperparameters": (_plain, _DAMAGED),
     "loss": (str, _DAMAGED),
     "training": (_plain, _DAMAGED),
+    "position": (_position, _DAMAGED),
 }
-_OPTIONAL = ("optimizer_states", "hyperparameters", "loss", "training")
+_OPTIONAL = ("optimizer_states", "hyperparameters", "loss", "training", "position")

@@ -74,7 +74,7 @@ class Copies:
     def __setstate__(self, state: dict[str, Any]) -> None:
         weighted = state.pop("_weighted_mod", None)
         whole = state.pop("_whole_values", None)
-        vars(self).update(state)
+        vars(self).update({"_position": None, **state})  # older pickles have no position
         self._turn = threading.RLock()
         renewed(self, "_turn", "_generator")
         if whole is not None or "_values" in state:

@@ -58,10 +58,11 @@ class Source(ABC):
 
     @abstractmethod
     def epochs(
-        self, size: int, order: np.ndarray | None = None, drop_last: bool = False
+        self, size: int, order: np.ndarray | None = None, drop_last: bool = False, skip: int = 0
     ) -> Generator[tuple[Batch, Epoch], None, None]:
         """One pass: loops over batches that share the tensors of one, ``size`` rows at a time where that is ours to
-        say, then what is left unless ``drop_last``. Rows come in the given order, else as they are."""
+        say, then what is left unless ``drop_last``. Rows come in the given order, else as they are. ``skip``: how many
+        batches have been done before; a loop in the middle of which that is begins with some that are done."""
 
     @abstractmethod
     def samples(self, size: int, drop_last: bool = False) -> Iterator[Batch]:
@@ -70,6 +71,9 @@ class Source(ABC):
     @abstractmethod
     def identity(self) -> dict[str, str]:
         """What is the same wherever the same data is read, by what it is called: for ranks that compare."""
+
+    def pass_over(self, epochs: int) -> None:  # noqa: B027  of arrays each epoch is the same
+        """Begin where a source is that so many epochs were read of."""
 
     def count(self, size: int, drop_last: bool = False) -> int | None:
         """How many rows a pass has; None where that is not known."""
@@ -152,11 +156,16 @@ class DataSet(Source):
         return result
 
     def epochs(
-        self, size: int, order: np.ndarray | None = None, drop_last: bool = False
+        self, size: int, order: np.ndarray | None = None, drop_last: bool = False, skip: int = 0
     ) -> Generator[tuple[Batch, Epoch], None, None]:
         for first, rows, batches in parts(self.rows, size, drop_last, self.steps):
-            batch, columns = self._buffer(rows)
-            yield batch, Epoch(columns, *self.share.order(order, first, rows, batches), batch.rows, batches)
+            done = min(skip, batches)
+            skip -= done
+            if done < batches:
+                batch, columns = self._buffer(rows)
+                epoch = Epoch(columns, *self.share.order(order, first, rows, batches), batch.rows, batches)
+                epoch.go_on(done, 0.0, 0.0)
+                yield batch, epoch
 
     def samples(self, size: int, drop_last: bool = False) -> Iterator[Batch]:
         for _, rows, _ in parts(self.rows, size, drop_last, self.steps):
@@ -276,8 +285,9 @@ def has_labels(interface: Interface) -> bool:
     return interface.targets[0].info.ndim == interface.prediction.ndim - 1
 
 
-def check_labels(labels: np.ndarray, interface: Interface) -> None:
-    """Raise an ArgumentError unless class labels lie between 0 and the number of classes, or are the ignored one."""
+def check_labels(labels: np.ndarray, interface: Interface, first: int = 0) -> None:
+    """Raise an ArgumentError unless class labels lie between 0 and the number of classes, or are the ignored one.
+    ``first``: the number of their first row, for the message."""
     record, prediction = interface.record, interface.prediction
     if not record.classification or prediction.shape is None or not has_labels(interface):
         return
@@ -289,7 +299,8 @@ def check_labels(labels: np.ndarray, interface: Interface) -> None:
         wrong &= labels != record.ignore_index
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
-        where = f" at index {place}" if place else ""
+        shown = (place[0] + first, *place[1:]) if place else ()
+        where = f" at index {shown}" if shown else ""
         raise ArgumentError(
             f"{interface.targets[0]} must hold classes from 0 to {classes - 1}, got {labels[place]}{where}",
             hint=_hint_for(labels[wrong], classes),

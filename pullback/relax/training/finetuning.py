@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from pullback.ir.errors import CheckpointError, UserError
+from pullback.ir.errors import UserError
 from pullback.relax.struct_info import format_shape
 from pullback.relax.training.adapters import BOTTLENECKS, merged, moving_states, remove_updates
 from pullback.relax.training.checkpoint_file import TensorFile, open_file
@@ -26,8 +26,8 @@ from pullback.relax.training.initialize import static_shape
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer import SGD
 from pullback.relax.training.placement import Placement
+from pullback.relax.training.shared_file import on_first
 from pullback.relax.training.subset import trained_by
-from pullback.relax.training.together import on_first
 from pullback.relax.transform.low_rank import as_attribute, updates_of
 from pullback.runtime.files import path_of, shown, write_atomically
 from pullback.runtime.tensor import Tensor
@@ -72,23 +72,18 @@ class FineTuning:
         """Write what was added to the model, and what else is trained, to a safetensors file: parameters that are
         trained, those of updates, and states that steps change, as running statistics. All else is the model's before.
 
-        Raises CheckpointError when the file cannot be written.
+        Of several ranks, all save, and rank 0 writes. Raises CheckpointError when the file cannot be written.
         """
         file = path_of(path, '"adapter.safetensors"')
         names = self._added_names()
         with self._turn:
             tensors = {name: np.asarray(self.value_of(name)) for name in names}
         metadata = {"format": FORMAT, "version": "1", "low_rank": json.dumps(as_attribute(updates_of(self.mod)))}
-
-        def write() -> None:
-            try:
-                write_atomically(file, safetensors.numpy.save(tensors, metadata))
-            except OSError as error:
-                raise CheckpointError(
-                    f"{shown(file)}: cannot be written: {error.strerror}", hint="the folder must exist and be writable"
-                ) from error
-
-        on_first(self._placement.ranks, write)
+        on_first(
+            self._placement.ranks,
+            file,
+            lambda: write_atomically(file, safetensors.numpy.save(tensors, metadata)),
+        )
 
     def load_adapter(self, path: str | os.PathLike[str]) -> None:
         """Take what :meth:`save_adapter` wrote for a model with the same updates, or what PEFT wrote

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, NameNotFound, UserError, suggestion
+from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, UserError, suggestion
 from pullback.ir.words import guided
 from pullback.relax.convention import DIVISOR_VALUE, EVALUATE, LOSS_VALUE, OUTPUT, Value
 from pullback.relax.training.callbacks import Callbacks
+from pullback.relax.training.checkpoint_file import Record
 from pullback.relax.training.data import Batch, DataSet, Source, check_labels
 from pullback.relax.training.diagnose import check_finite
 from pullback.relax.training.feeding import Feeding, check_count
@@ -28,11 +29,12 @@ from pullback.relax.training.interface import Interface
 from pullback.relax.training.lr_find import LRCurve, lr_curve
 from pullback.relax.training.metrics import Metrics, Running
 from pullback.relax.training.placement import Placement
+from pullback.relax.training.position import Position, Sums, file_to_resume
 from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.progress import Progress, check_verbose
 from pullback.relax.training.sources import gives_arrays
 from pullback.relax.training.step import BoundFunction, Values
-from pullback.relax.training.together import Pace, agree
+from pullback.relax.training.together import Pace, agree, telling
 from pullback.relax.transform.distributed import Distributed
 from pullback.runtime.epoch import Epoch
 from pullback.runtime.rank_times import RankTimes, StepClock
@@ -84,6 +86,14 @@ class _Run:
     called: int = -1  # the number of steps when callbacks were called within an epoch
     next_call: float = 0.0
 
+    @property
+    def settings(self) -> dict[str, int | bool | None]:
+        """What a fit has to be alike to go on in the middle of this one's epochs."""
+        return {
+            "rows": self.data.rows, "batch_size": self.size, "steps_per_epoch": self.data.steps,
+            "shuffle": self.shuffle, "drop_last": bool(self.drop_last),
+        }  # fmt: skip
+
 
 @guided
 class Fitting(Feeding):
@@ -97,7 +107,9 @@ class Fitting(Feeding):
     _clock: StepClock
     _generator: np.random.Generator
     _epochs: int
+    _position: Position | None
     _turn: threading.RLock
+    _load: Callable[..., Any]
     _history: History
     mod: Any
     seed: Callable[[int], None]
@@ -131,6 +143,7 @@ class Fitting(Feeding):
         verbose: Any = "auto",
         cast: bool = True,
         detect_nan: bool = False,
+        resume: Any = None,
     ) -> History:
         """Train on all rows of ``x`` and ``y``, ``epochs`` times.
 
@@ -173,6 +186,19 @@ class Fitting(Feeding):
         loss that is not finite, with the trainer as it was before that step, and says which op is to blame; it makes
         steps slower. Without it, the first epoch whose loss is not finite gives a RuntimeWarning, and training goes on.
 
+        Of a trainer over several ranks (``distributed=``) all ranks call it with the same data: the batches are those
+        of all together, of which each rank reads and computes its rows; what it returns is the same on all. Data that
+        comes in batches is read by all ranks, examples by their number by one each. ``batch_size`` is a multiple of the
+        number of ranks. An error in a step or in reading the data, or Ctrl-C, on one rank ends all.
+
+        ``resume``: the path of a checkpoint to go on from, of a training that was ended or killed; with True, that of
+        the callback ``Checkpoint``. It trains until the trainer has seen ``epochs`` epochs in all, and gives what it
+        would have given without the interruption, bit for bit, also when the file was saved in the middle of an epoch:
+        the epoch goes on at the next batch. So the same call begins a training, as long as there is no such file, and
+        goes on with it. Data that comes in batches has to give the same ones again, and those that were done are read
+        and left out. ``seed`` has had its effect then. Callbacks, and ``train_metrics`` of an epoch that goes on, begin
+        anew. Raises CheckpointError, as ``load`` does, and where the file is from within an epoch of other batches.
+
         Returns the epochs' history: ``history["val_loss"]``. ``trainer.history`` has those of earlier calls too.
 
         The loss of an epoch is the mean over all that its batches count, as if they were one: each batch's loss weighs
@@ -210,6 +236,7 @@ class Fitting(Feeding):
             options = f"epochs={epochs}, shuffle={bool(shuffle)}, drop_last={bool(drop_last)}, seed={seed}"
             options += f", callbacks: {', '.join(called.names) or 'none'}"
             agree(ranks, self._state_of_training(data, validation_data, size) | {"the options of fit": options})
+        file = None if resume is None else file_to_resume(resume, callbacks, ranks)
         with Progress(verbose if ranks.is_first else 0, history) as progress:
             run = _Run(
                 data, validation_data, size, bool(shuffle), drop_last, bool(detect_nan), measured, bool(train_metrics),
@@ -218,18 +245,26 @@ class Fitting(Feeding):
             )  # fmt: skip
             with progress.compiling():
                 self._prepare(run)
-            if seed is not None:
+            position = None if file is None else self._resumed(file, run)
+            if seed is not None and file is None:
                 self.seed(seed)
+            left = epochs if resume is None else epochs - self._epochs
+            if left <= 0:  # what was to be done has been done
+                return history
             self.stop_training = False
             called.train_begin()
-            progress.begin(epochs, data.count(size, drop_last))
+            progress.begin(left, data.count(size, drop_last))
             try:
-                for _ in range(epochs):
-                    self._epoch(run)
+                for _ in range(left):
+                    self._epoch(run, position)
+                    position = None
                     if self.stop_training:
                         break
                 called.train_end(history[-1].metrics)
                 progress.ended(history.note)
+            except KeyboardInterrupt:
+                ranks.fail("KeyboardInterrupt")  # the others may wait for this one within a step
+                raise
             finally:
                 self._history.best_epoch = history.best_epoch or self._history.best_epoch
                 if history.stopped_epoch is not None:
@@ -237,27 +272,58 @@ class Fitting(Feeding):
                     self._history.stopped_because = history.stopped_because
         return history
 
-    def _epoch(self, run: _Run) -> None:
-        """One epoch: its steps, validation, record and callbacks."""
+    def _resumed(self, file: str, run: _Run) -> Position | None:
+        """Load what the run goes on from; returns where in an epoch that is, if it is in one."""
+        found: list[Position | None] = []
+
+        def check(record: Record) -> None:
+            found.append(Position.of(record))
+            if found[-1] is not None:
+                found[-1].check(file, run.settings)
+
+        self._load(file, check=check)
+        run.data.pass_over(self._epochs)
+        return found[-1]
+
+    def _order(self, run: _Run, position: Position | None) -> np.ndarray | None:
+        """The order of rows of an epoch; None where they come as they are."""
+        if not run.shuffle or run.data.rows is None:
+            return None
+        return self._generator.permutation(run.data.rows) if position is None else position.order(run.data.rows)
+
+    def _epoch(self, run: _Run, position: Position | None = None) -> None:
+        """One epoch: its steps, validation, record and callbacks; where it goes on, from its position."""
         started = time.perf_counter()
         run.progress.begin_epoch()
         run.callbacks.epoch_begin(self._epochs + 1)
-        order = self._generator.permutation(run.data.rows) if run.shuffle and run.data.rows is not None else None
+        if position is not None and position.done.batches:
+            run.progress.advance(position.done.rows, math.nan)
+            if run.of_steps:
+                _warn_of_metrics(self._epochs + 1, position.done.batches)
+        before = self._generator.bit_generator.state
+        order = self._order(run, position)
         measured = run.metrics.start() if run.of_steps else None
-        total = divisor = last = 0.0
-        rows = 0
-        with contextlib.closing(run.data.epochs(run.size, order, run.drop_last)) as loops:
+        if position is None:
+            position = Position(before, run.settings, self.steps)
+        self._position, last = position, 0.0
+        ranks = self._placement.ranks
+        read = telling(ranks, run.data.epochs(run.size, order, run.drop_last, position.done.batches))
+        with contextlib.closing(read) as loops:
             for batch, epoch in loops:
-                goes_on = self._train(batch, epoch, run, measured)
-                total, divisor = total + epoch.loss_sum, divisor + epoch.divisor_sum
-                rows, last = rows + epoch.done * batch.part.whole, epoch.loss
+                if epoch.done:
+                    epoch.go_on(epoch.done, position.open.loss, position.open.divisor)
+                else:
+                    position = position.after_loop()
+                goes_on = self._train(batch, epoch, run, measured, position)
+                position, last = position.at(epoch, self.steps, batch.part.whole), epoch.loss
                 if not goes_on:
                     break
         if run.callbacks.watch_batches and run.called != self.steps:
             run.callbacks.batch_end(self.steps, last)
-        loss = self._mean(total, divisor, rows)
-        self._epochs += 1
-        ranks = self._placement.ranks
+        with self._turn:
+            self._position = None
+            self._epochs += 1
+        loss, divisor = self._mean(position.done), position.done.divisor
         if not math.isfinite(loss) and ranks.is_first and all(math.isfinite(e.loss) for e in run.history):
             _warn_of(self._epochs, loss, divisor)
         if measured is not None and ranks.size > 1:
@@ -411,20 +477,23 @@ class Fitting(Feeding):
             if not self._placement.has_pieces:
                 program.evaluate.bind(batch.inputs, batch.targets, self._values)
 
-    def _train(self, batch: Batch, epoch: Epoch, run: _Run, measured: Running | None) -> bool:
-        """Train on all batches of a loop, unless somebody stops the training: then it returns False."""
+    def _train(self, batch: Batch, epoch: Epoch, run: _Run, measured: Running | None, position: Position) -> bool:
+        """Train on all batches of a loop, at whose beginning the position is, unless somebody stops the training: then
+        it returns False."""
         while epoch.left:
             # another program where others are trained from here on
             program = self._program(run.data, batch.rows, batch.part.whole)
             done = epoch.done
+            epoch.stop_after(run.callbacks.steps_left(self.steps))
             if run.detect_nan:
-                self._watched_step(run.data, program, batch, epoch, measured)
+                self._watched_step(run.data, program, batch, epoch, measured, position)
             else:
-                self._steps(program, batch, epoch, measured, run.pace.seconds)
+                self._steps(program, batch, epoch, measured, run.pace.seconds, position)
             run.progress.advance((epoch.done - done) * batch.part.whole, epoch.loss)
             looks_up = run.pace.looks_up()
             if run.callbacks.watch_batches and (looks_up or not run.callbacks.decide_within):
                 self._batch_end(run, epoch.loss)
+            run.callbacks.after_steps(self.steps, epoch.loss)
             if looks_up and self.stop_training:
                 return False
         return True
@@ -436,15 +505,19 @@ class Fitting(Feeding):
             run.next_call, run.called = now + 0.8 * SLICE_SECONDS, self.steps
             run.callbacks.batch_end(run.called, loss)
 
-    def _mean(self, total: float, divisor: float, rows: int) -> float:
-        """The loss of all batches, given their sum and their divisors': NaN where nothing counts."""
-        if (DIVISOR_VALUE, 0) not in self._interface.convention[EVALUATE].returns:  # it adds up
-            divisor = rows
-        return total / divisor if divisor else math.nan
+    def _mean(self, sums: Sums) -> float:
+        """The loss of all batches: NaN where nothing counts."""
+        is_mean = (DIVISOR_VALUE, 0) in self._interface.convention[EVALUATE].returns  # or else it adds up
+        divisor = sums.divisor if is_mean else sums.rows
+        return sums.loss / divisor if divisor else math.nan
 
-    def _steps(self, program: Program, batch: Batch, epoch: Epoch, measured: Running | None, seconds: float) -> None:
+    def _steps(
+        self, program: Program, batch: Batch, epoch: Epoch, measured: Running | None, seconds: float,
+        position: Position | None = None,
+    ) -> None:  # fmt: skip
         """Train on the batches that are left of an epoch, for about so long, and on one at least; on one where its
-        predictions are measured. On none where the program is no longer that of the parameters that are trained."""
+        predictions are measured. On none where the program is no longer that of the parameters that are trained.
+        ``position``: that at which the loop began; the trainer's is kept up to date."""
         with self._turn:
             if not self._fits(program):
                 return
@@ -461,6 +534,12 @@ class Fitting(Feeding):
                 told = _of_a_label(batch, self._interface) or error
                 ranks.fail(f"step {step}: {told.message}")  # the others wait for this one's gradients
                 raise ArgumentError(f"step {step}: {told.message}", span=told.span, hint=told.hint) from None
+            except DTypeError as error:  # what was read does not fit
+                ranks.fail(error.message)
+                raise
+            finally:
+                if position is not None:
+                    self._position = position.at(epoch, self.steps, batch.part.whole)
             self._clock.add(time.perf_counter() - ranks.waited() - begun, epoch.done - done)
 
     def _measured_step(self, program: Program, batch: Batch, epoch: Epoch, measured: Running) -> None:
@@ -472,15 +551,15 @@ class Fitting(Feeding):
         measured.update(batch.targets, found[OUTPUT, 0], batch.part.counts)
 
     def _watched_step(
-        self, data: Source, program: Program, batch: Batch, epoch: Epoch, measured: Running | None
+        self, data: Source, program: Program, batch: Batch, epoch: Epoch, measured: Running | None, position: Position
     ) -> None:
         """One step, which is undone when its loss is not finite; the error says which op is to blame."""
         with self._turn:
-            before = self._values.copy()
-            self._steps(program, batch, epoch, measured, 0.0)
+            before, place = self._values.copy(), self._position
+            self._steps(program, batch, epoch, measured, 0.0, position)
             if np.isfinite(epoch.loss_sum):
                 return
-            self._values = before
+            self._values, self._position = before, place
         whole = self._placement.whole(before, optimizer_states=False)
         check_finite(program, batch, whole, epoch.loss, partial(data.place, epoch), self._placement.ranks)
 
@@ -488,7 +567,8 @@ class Fitting(Feeding):
         total, divisor, rows, measured = 0.0, 0.0, 0, metrics.start()
         gathered = self._seen(averaged) if self._placement.has_pieces else None  # once for all batches
         used: set[BoundFunction] = set()
-        with contextlib.closing(data.batches(size)) as batches:
+        ranks = self._placement.ranks
+        with contextlib.closing(telling(ranks, data.batches(size))) as batches:
             for batch in batches:
                 evaluate = self._program(data, batch.rows).evaluate
                 with self._turn:
@@ -503,11 +583,11 @@ class Fitting(Feeding):
         if gathered is not None:
             for evaluate in used:
                 evaluate.release()
-        if self._placement.size > 1:
-            several = self._placement.ranks.exchange((total, divisor, rows, measured.found))
+        if ranks.size > 1:
+            several = ranks.exchange((total, divisor, rows, measured.found))
             total, divisor, rows = (sum(own[k] for own in several) for k in range(3))
             measured.join([own[3] for own in several])
-        return Evaluation(self._mean(total, divisor, rows), measured.results(), rows)
+        return Evaluation(self._mean(Sums(total, divisor, rows=rows)), measured.results(), rows)
 
     def _state_of_training(self, data: Source, validation: Source | None, size: int) -> dict[str, str]:
         """What all ranks have alike when a training begins, by what it is called."""
@@ -521,7 +601,7 @@ class Fitting(Feeding):
 def _of_a_label(batch: Batch, interface: Interface) -> ArgumentError | None:
     """What says which label of a batch is wrong, if one is."""
     try:
-        check_labels(np.asarray(batch.targets[0]) if batch.targets else np.zeros(0), interface)
+        check_labels(np.asarray(batch.targets[0]) if batch.targets else np.zeros(0), interface, batch.part.first)
     except ArgumentError as error:
         return error
     return None
@@ -538,6 +618,13 @@ def _warn_of(epoch: int, loss: float, divisor: float) -> None:
         if not divisor
         else f"the loss of epoch {epoch} is {loss}; fit(…, detect_nan=True) stops before the first such step,"
         " keeps what was trained until then, and says which op is to blame"
+    )
+    warnings.warn(message, RuntimeWarning, stacklevel=5)  # the call of fit, which words.py wraps
+
+
+def _warn_of_metrics(epoch: int, batches: int) -> None:
+    message = (
+        f"epoch {epoch} goes on after {batches} batches: what train_metrics=True measures of it is that of the others"
     )
     warnings.warn(message, RuntimeWarning, stacklevel=5)  # the call of fit, which words.py wraps
 

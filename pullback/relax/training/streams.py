@@ -26,6 +26,7 @@ from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.shares import Part
 from pullback.relax.training.values import as_tensor
 from pullback.runtime.epoch import Column, Epoch
+from pullback.runtime.ranks import current, using
 from pullback.runtime.tensor import Tensor
 
 CACHE_BYTES = 1 << 21  # a ring is to stay in a CPU's cache,
@@ -107,14 +108,16 @@ class _Feed:
         self._runs: deque[_Run] = deque()  # the first is stepped on, the last written to
         self._stopped = self._ended = False
         self._error: BaseException | None = None
+        self._ranks = current()  # that the user's iterator finds in the thread, too
         self._thread = threading.Thread(target=self._read, name="pullback-reader", daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         try:
-            for rows in self._batches:
-                if not self._put(rows):
-                    break
+            with using(self._ranks):
+                for rows in self._batches:
+                    if not self._put(rows):
+                        break
         except BaseException as error:  # it is raised in the thread that makes steps
             self._error = error
         finally:
@@ -203,13 +206,13 @@ class Stream(Source):
         self._rings: dict[Any, Ring] = {}
 
     @abstractmethod
-    def _pass(self, size: int, order: np.ndarray | None, drop_last: bool) -> Iterator[Rows]:
+    def _pass(self, size: int, order: np.ndarray | None, drop_last: bool, skip: int) -> Iterator[Rows]:
         """The batches of one epoch."""
 
     def epochs(
-        self, size: int, order: np.ndarray | None = None, drop_last: bool = False
+        self, size: int, order: np.ndarray | None = None, drop_last: bool = False, skip: int = 0
     ) -> Generator[tuple[Batch, Epoch], None, None]:
-        feed = _Feed(map(self._own, self._pass(size, order, drop_last)), self._ring)
+        feed = _Feed(map(self._own, self._pass(size, order, drop_last, skip)), self._ring)
         try:
             while (taken := feed.take()) is not None:
                 yield taken
@@ -266,10 +269,17 @@ class Batches(Stream):
         pairs = zip(self._slots[count:], self._first.arrays[count:], strict=True)
         return {f"{slot} of the first batch": described(array) for slot, array in pairs}
 
-    def _pass(self, size: int, order: np.ndarray | None, drop_last: bool) -> Iterator[Rows]:
+    def pass_over(self, epochs: int) -> None:
+        for _ in range(epochs):
+            if self.steps is None:
+                self._iterator = self._begin()
+            else:
+                deque(self._some(self.steps), maxlen=0)
+
+    def _pass(self, size: int, order: np.ndarray | None, drop_last: bool, skip: int) -> Iterator[Rows]:
         least = len(self._first.arrays[0]) if drop_last else 0
         given = self._some(self.steps) if self.steps is not None else self._all()
-        return (rows for rows in given if len(rows.arrays[0]) >= least)
+        return itertools.islice((rows for rows in given if len(rows.arrays[0]) >= least), skip, None)
 
     def _all(self) -> Iterator[Rows]:
         iterator, self._iterator = self._iterator or self._begin(), None
@@ -323,11 +333,14 @@ class Items(Stream):
         part = self.share.of(len(numbers))
         return replace(self._fetch(numbers[part.slice]), part=part)
 
-    def _pass(self, size: int, order: np.ndarray | None, drop_last: bool) -> Iterator[Rows]:
+    def _pass(self, size: int, order: np.ndarray | None, drop_last: bool, skip: int) -> Iterator[Rows]:
         numbers = np.arange(self.rows) if order is None else order
         for first, rows, batches in parts(self.rows, size, drop_last, self.steps):
             for k in range(first, first + rows * batches, rows):
-                yield self._part(numbers[k : k + rows].tolist())
+                if skip:
+                    skip -= 1
+                else:
+                    yield self._part(numbers[k : k + rows].tolist())
 
 
 def numbered(batches: Iterator[Any], read: Callable[[Any], Rows], start: int = 1) -> Iterator[Rows]:

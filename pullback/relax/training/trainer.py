@@ -41,6 +41,7 @@ from pullback.relax.training.interchange import Interchange
 from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.optimizer.value import number
 from pullback.relax.training.placement import Placement
+from pullback.relax.training.position import Position
 from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.setup_trainer import SetupTrainer, check_model, with_backbone
 from pullback.relax.training.shares import ALONE, Part
@@ -86,6 +87,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         self._generator = np.random.Generator(np.random.PCG64())
         self._seed = int(self._generator.integers(2**63))
         self._epochs = 0
+        self._position: Position | None = None
         self._history, self._clock = History(), StepClock()
         self._turn = threading.RLock()  # held while a compiled function reads or overwrites the values
         renewed(self, "_turn", "_generator")
@@ -522,6 +524,7 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
             return self.update(input_instances, targets, cast=cast)  # others are trained since a moment
         except ArgumentError as error:
             self._placement.ranks.fail(error.message)  # the others wait for this one's gradients
+            labels = self._arguments(input_instances, targets, cast=cast)[2]  # those of the whole batch
             check_labels(np.asarray(labels[0]), self._interface)  # tells which label it was, if it was one
             raise
 

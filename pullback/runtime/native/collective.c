@@ -9,10 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifndef PB_MESSAGE_BYTES
+#define PB_MESSAGE_BYTES (1 << 30) /* of the longest message that a transport gets: longer ones go in pieces */
+#endif
+
 enum {
     DIRECT_BYTES = 16384, /* up to here few ranks send all to all, and many by a tree */
     DIRECT_RANKS = 8,
-    MESSAGE_BYTES = 1 << 30, /* the longest that a transport gets */
     SEQUENCES = 1024,        /* collectives until tags repeat; they stay below 32768, which all MPIs allow */
     KINDS = 8,               /* at least as many as there are */
     MOST_NAMED = 8,          /* ranks, where a message lists those that are waited for */
@@ -30,15 +33,15 @@ static const char *const dtype_names[PB_DTYPES] = {
 /* ---- shares -------------------------------------------------------------------------------------------------- */
 
 /* Which of an array's elements belong to a rank. */
-typedef enum share {
+enum share {
     WHOLE,  /* all of them to every rank */
     RUNS,   /* of all arrays one after the other, as many to each rank */
     PIECES, /* of each array as many to each rank */
-} share;
+};
 
-typedef struct range {
+struct range {
     int64_t begin, end;
-} range;
+};
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -50,38 +53,38 @@ static int64_t parts(int64_t elements, int64_t ranks)
     return (elements + ranks - 1) / ranks;
 }
 
-static range share_of(const pb_started *started, share how, int32_t k, int64_t rank, int64_t ranks)
+static struct range share_of(const pb_started *started, enum share how, int32_t k, int64_t rank, int64_t ranks)
 {
     int64_t elements = started->what.elements[k], first = how == RUNS ? started->firsts[k] : 0;
     int64_t length = how == WHOLE ? elements : parts(how == RUNS ? started->all : elements, ranks);
     int64_t begin = (how == WHOLE ? 0 : rank * length) - first, end = begin + length;
     begin = begin < 0 ? 0 : smaller(begin, elements);
     end = end < 0 ? 0 : smaller(end, elements);
-    return (range){begin, end};
+    return (struct range){begin, end};
 }
 
 /* Arrays, several for each of the collective's, and which elements of them take part. */
-typedef struct view {
+struct view {
     const pb_started *started;
     const char *const *arrays;
     int32_t each;
-    share how;
+    enum share how;
     int own; /* whether an array has nothing but the rank's own share */
     int ranks;
-} view;
+};
 
-static const char *place(const view *v, int32_t k, int32_t j, range r)
+static const char *place(const struct view *v, int32_t k, int32_t j, struct range r)
 {
     return v->arrays[k * v->each + j] + (v->own ? 0 : r.begin * pb_dtype_bytes(v->started->what.dtype));
 }
 
 /* The bytes of a rank's share; *whole is where they are if they lie in one piece, else NULL. */
-static size_t measure(const view *v, int rank, char **whole)
+static size_t measure(const struct view *v, int rank, char **whole)
 {
     size_t bytes = 0;
     int segments = 0;
     for (int32_t k = 0; k < v->started->what.count; k++) {
-        range r = share_of(v->started, v->how, k, rank, v->ranks);
+        struct range r = share_of(v->started, v->how, k, rank, v->ranks);
         if (r.begin == r.end)
             continue;
         *whole = (char *)place(v, k, 0, r); /* the transport reads what is sent, and writes nothing there */
@@ -94,10 +97,10 @@ static size_t measure(const view *v, int rank, char **whole)
 }
 
 /* Copies a rank's share between its places and a message. */
-static void copy_share(const view *v, int rank, char *message, int is_sent)
+static void copy_share(const struct view *v, int rank, char *message, int is_sent)
 {
     for (int32_t k = 0; k < v->started->what.count; k++) {
-        range r = share_of(v->started, v->how, k, rank, v->ranks);
+        struct range r = share_of(v->started, v->how, k, rank, v->ranks);
         size_t bytes = (size_t)((r.end - r.begin) * pb_dtype_bytes(v->started->what.dtype));
         for (int32_t j = 0; j < v->each && bytes > 0; j++, message += bytes) {
             char *there = (char *)place(v, k, j, r);
@@ -189,7 +192,7 @@ enum { THERE, BACK, WAYS };
 static pb_status hand_over(pb_started *started, pb_transport *transport, pb_transfer *transfer)
 {
     int number = (int)(started->ticket % SEQUENCES), tag = (number * WAYS + transfer->way) * KINDS + started->what.kind;
-    transfer->going = transfer->left < MESSAGE_BYTES ? transfer->left : MESSAGE_BYTES;
+    transfer->going = transfer->left < PB_MESSAGE_BYTES ? transfer->left : PB_MESSAGE_BYTES;
     if (transfer->is_sent)
         return transport->send(transport, transfer->peer, tag, transfer->bytes, transfer->going, &transfer->request);
     return transport->receive(transport, transfer->peer, tag, transfer->bytes, transfer->going, &transfer->request);
@@ -207,7 +210,8 @@ static pb_status post(pb_started *started, pb_transport *transport, pb_transfer 
 
 static pb_status send_to(pb_started *started, pb_transport *transport, int peer, int way, char *bytes, size_t count)
 {
-    return post(started, transport, (pb_transfer){.bytes = bytes, .left = count, .peer = peer, .way = way, .is_sent = 1});
+    pb_transfer message = {.bytes = bytes, .left = count, .peer = peer, .way = way, .is_sent = 1};
+    return post(started, transport, message);
 }
 
 static pb_status receive_of(pb_started *started, pb_transport *transport, int peer, int way, char *bytes, size_t count)
@@ -249,16 +253,15 @@ void pb_collective_cancel(pb_started *started, pb_transport *transport)
 }
 
 /* What ranks swap in a phase. */
-typedef struct swap {
-    view sent;
-    const view *received; /* where what comes belongs; NULL: it stays in the staging memory */
-    int same;             /* everybody gets this rank's share, and gives theirs; else each gets its own, and gives
-                             this rank's */
+struct swap {
+    struct view sent;
+    const struct view *received; /* where what comes belongs; NULL: it stays in the staging memory */
+    int same; /* everybody gets this rank's share, and gives theirs; else each gets its own, and gives this rank's */
     int way;
-} swap;
+};
 
 /* The bytes that come from a rank; *whole is where they belong if that is one piece, else NULL. */
-static size_t measure_incoming(const swap *s, int rank, int me, char **whole)
+static size_t measure_incoming(const struct swap *s, int rank, int me, char **whole)
 {
     if (s->received != NULL)
         return measure(s->received, rank, whole);
@@ -267,7 +270,7 @@ static size_t measure_incoming(const swap *s, int rank, int me, char **whole)
     return bytes;
 }
 
-static pb_status exchange(pb_started *started, pb_transport *transport, swap s)
+static pb_status exchange(pb_started *started, pb_transport *transport, struct swap s)
 {
     pb_slot *slot = started->slot;
     int me = transport->rank, ranks = transport->size;
@@ -311,7 +314,7 @@ static pb_status exchange(pb_started *started, pb_transport *transport, swap s)
 }
 
 /* What was staged goes to its place. */
-static void unpack(pb_started *started, const view *received)
+static void unpack(pb_started *started, const struct view *received)
 {
     for (int p = 0; p < received->ranks; p++)
         if (started->slot->incoming[p] != NULL)
@@ -350,7 +353,7 @@ static pb_status add_shards(pb_started *started)
 }
 
 /* Adds up this rank's share of all leaves: its own, and those that came. */
-static pb_status add_up(pb_started *started, share how, int me, int ranks)
+static pb_status add_up(pb_started *started, enum share how, int me, int ranks)
 {
     pb_slot *slot = started->slot;
     const pb_collective *what = &started->what;
@@ -359,7 +362,7 @@ static pb_status add_up(pb_started *started, share how, int me, int ranks)
     if (reserve(&slot->leaves, &slot->leaf_bytes, (size_t)leaves * sizeof(char *)) != PB_OK)
         return PB_ERROR_MEMORY;
     for (int32_t k = 0; k < what->count; k++) {
-        range r = share_of(started, how, k, me, ranks);
+        struct range r = share_of(started, how, k, me, ranks);
         size_t bytes = (size_t)((r.end - r.begin) * size);
         char *result = (char *)what->received[k] + (how == PIECES ? 0 : r.begin * size);
         for (int p = 0; p < ranks && bytes > 0; p++)
@@ -385,19 +388,19 @@ static int then(pb_status status, int phase)
     return status == PB_OK ? phase : FAILED;
 }
 
-static view terms_of(const pb_started *started, share how, int ranks)
+static struct view terms_of(const pb_started *started, enum share how, int ranks)
 {
-    return (view){started, started->terms, started->terms_each, how, 0, ranks};
+    return (struct view){started, started->terms, started->terms_each, how, 0, ranks};
 }
 
-static view given_of(const pb_started *started, share how, int own, int ranks)
+static struct view given_of(const pb_started *started, enum share how, int own, int ranks)
 {
-    return (view){started, (const char *const *)started->what.given, 1, how, own, ranks};
+    return (struct view){started, (const char *const *)started->what.given, 1, how, own, ranks};
 }
 
-static view results_of(const pb_started *started, share how, int ranks)
+static struct view results_of(const pb_started *started, enum share how, int ranks)
 {
-    return (view){started, (const char *const *)started->what.received, 1, how, 0, ranks};
+    return (struct view){started, (const char *const *)started->what.received, 1, how, 0, ranks};
 }
 
 /* Few elements and ranks: all send all to all. */
@@ -405,7 +408,7 @@ static int reduce_directly(pb_started *started, pb_transport *transport)
 {
     int me = transport->rank, ranks = transport->size;
     if (started->phase == 0)
-        return then(exchange(started, transport, (swap){terms_of(started, WHOLE, ranks), NULL, 1, THERE}), 1);
+        return then(exchange(started, transport, (struct swap){terms_of(started, WHOLE, ranks), NULL, 1, THERE}), 1);
     return then(add_up(started, WHOLE, me, ranks), FINISHED);
 }
 
@@ -413,12 +416,13 @@ static int reduce_directly(pb_started *started, pb_transport *transport)
 static int reduce_by_parts(pb_started *started, pb_transport *transport)
 {
     int me = transport->rank, ranks = transport->size;
-    view results = results_of(started, RUNS, ranks);
+    struct view results = results_of(started, RUNS, ranks);
     if (started->phase == 0)
-        return then(exchange(started, transport, (swap){terms_of(started, RUNS, ranks), NULL, 0, THERE}), 1);
+        return then(exchange(started, transport, (struct swap){terms_of(started, RUNS, ranks), NULL, 0, THERE}), 1);
     if (started->phase == 1) {
-        pb_status status = add_up(started, RUNS, me, ranks);
-        return status != PB_OK ? FAILED : then(exchange(started, transport, (swap){results, &results, 1, BACK}), 2);
+        if (add_up(started, RUNS, me, ranks) != PB_OK)
+            return FAILED;
+        return then(exchange(started, transport, (struct swap){results, &results, 1, BACK}), 2);
     }
     unpack(started, &results);
     return FINISHED;
@@ -428,7 +432,7 @@ static int reduce_to_pieces(pb_started *started, pb_transport *transport)
 {
     int me = transport->rank, ranks = transport->size;
     if (started->phase == 0)
-        return then(exchange(started, transport, (swap){terms_of(started, PIECES, ranks), NULL, 0, THERE}), 1);
+        return then(exchange(started, transport, (struct swap){terms_of(started, PIECES, ranks), NULL, 0, THERE}), 1);
     return then(add_up(started, PIECES, me, ranks), FINISHED);
 }
 
@@ -436,12 +440,12 @@ static int reduce_to_pieces(pb_started *started, pb_transport *transport)
 static int move_pieces(pb_started *started, pb_transport *transport)
 {
     int me = transport->rank, ranks = transport->size, is_gather = started->what.kind == PB_GATHER_PIECES;
-    view given = given_of(started, PIECES, is_gather, ranks), results = results_of(started, PIECES, ranks);
+    struct view given = given_of(started, PIECES, is_gather, ranks), results = results_of(started, PIECES, ranks);
     if (started->phase == 0)
-        return then(exchange(started, transport, (swap){given, &results, is_gather, THERE}), 1);
+        return then(exchange(started, transport, (struct swap){given, &results, is_gather, THERE}), 1);
     unpack(started, &results);
     for (int32_t k = 0; k < started->what.count; k++) {
-        range r = share_of(started, PIECES, k, me, ranks);
+        struct range r = share_of(started, PIECES, k, me, ranks);
         if (r.begin < r.end)
             memcpy((char *)place(&results, k, 0, r), place(&given, k, 0, r),
                    (size_t)((r.end - r.begin) * pb_dtype_bytes(started->what.dtype)));
@@ -474,7 +478,7 @@ static pb_status receive_from_above(pb_started *started, pb_transport *transport
 static int broadcast(pb_started *started, pb_transport *transport)
 {
     int root = started->what.root, is_root = transport->rank == root;
-    view results = results_of(started, WHOLE, transport->size);
+    struct view results = results_of(started, WHOLE, transport->size);
     char *message;
     size_t bytes = measure(&results, 0, &message);
     int is_staged = message == NULL;
@@ -503,8 +507,9 @@ static int broadcast(pb_started *started, pb_transport *transport)
 static int reduce_by_tree(pb_started *started, pb_transport *transport)
 {
     enum { BEGIN, ADD, CLIMB, DESCEND, END };
+    const pb_collective *what = &started->what;
     int me = transport->rank, ranks = transport->size;
-    view terms = terms_of(started, WHOLE, ranks), results = results_of(started, WHOLE, ranks);
+    struct view terms = terms_of(started, WHOLE, ranks), results = results_of(started, WHOLE, ranks);
     char *whole;
     size_t bytes = measure(&terms, me, &whole), room = rounded(bytes);
     if (stage(started->slot, 3 * room) != PB_OK)
@@ -516,7 +521,7 @@ static int reduce_by_tree(pb_started *started, pb_transport *transport)
         started->distance = 1;
         return CLIMB;
     case ADD:
-        pb_combine(started->what.dtype, started->what.reduction, (const char *const[]){sum, other}, 2, both, started->all);
+        pb_combine(what->dtype, what->reduction, (const char *const[]){sum, other}, 2, both, started->all);
         memcpy(sum, both, bytes);
         started->distance *= 2;
         return CLIMB;

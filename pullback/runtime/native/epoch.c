@@ -147,7 +147,7 @@ pb_status pb_epoch_run(pb_epoch *epoch, const pb_call *call, int64_t nanoseconds
         count_loss(epoch, pb_float_value(call->loss, call->loss_dtype),
                    call->divisor != NULL ? pb_float_value(call->divisor, call->divisor_dtype) : 1);
         __atomic_store_n(&epoch->done, epoch->done + 1, __ATOMIC_RELEASE);
-        if (pb_now_ns() - start >= nanoseconds)
+        if (epoch->done == epoch->until || pb_now_ns() - start >= nanoseconds)
             break;
     }
     return PB_OK;

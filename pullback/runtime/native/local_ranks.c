@@ -100,9 +100,10 @@ static pb_status local_test(pb_transport *transport, pb_request *request, int *d
         memcpy(own->bytes, letter->bytes, sent);
     atomic_store_explicit(&letter->state, DONE, memory_order_release); /* the sender may forget it now */
     *done = 1;
-    return sent == own->count ? PB_OK
-                              : pb_fail(PB_ERROR_STATE, "rank %d sent %zu bytes where rank %d expects %zu: the ranks run "
-                                                        "different programs", own->peer, sent, transport->rank, own->count);
+    if (sent == own->count)
+        return PB_OK;
+    return pb_fail(PB_ERROR_STATE, "rank %d sent %zu bytes where rank %d expects %zu: the ranks run different programs",
+                   own->peer, sent, transport->rank, own->count);
 }
 
 static void local_cancel(pb_transport *transport, pb_request *request)

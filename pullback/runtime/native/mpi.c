@@ -35,14 +35,16 @@ static pb_status mpi_send(pb_transport *transport, int peer, int tag, char *byte
 {
     const pb_mpi *call = &mpi_of(transport)->call;
     request->mpi = NULL; /* an int is written to half of it */
-    return checked(call->isend(bytes, (int)count, call->byte, peer, tag, call->communicator, &request->mpi), "MPI_Isend");
+    int code = call->isend(bytes, (int)count, call->byte, peer, tag, call->communicator, &request->mpi);
+    return checked(code, "MPI_Isend");
 }
 
 static pb_status mpi_receive(pb_transport *transport, int peer, int tag, char *bytes, size_t count, pb_request *request)
 {
     const pb_mpi *call = &mpi_of(transport)->call;
     request->mpi = NULL;
-    return checked(call->irecv(bytes, (int)count, call->byte, peer, tag, call->communicator, &request->mpi), "MPI_Irecv");
+    int code = call->irecv(bytes, (int)count, call->byte, peer, tag, call->communicator, &request->mpi);
+    return checked(code, "MPI_Irecv");
 }
 
 static pb_status mpi_test(pb_transport *transport, pb_request *request, int *done)
@@ -88,8 +90,9 @@ static int mpi_hear(pb_transport *transport, pb_news *news)
     if (++mpi->patience < NEWS_PATIENCE)
         return 0;
     mpi->patience = 0;
-    if (call->iprobe(call->any_source, NEWS_TAG, call->communicator, &there, call->no_status) != 0 || !there ||
-        call->recv(news, sizeof *news, call->byte, call->any_source, NEWS_TAG, call->communicator, call->no_status) != 0)
+    if (call->iprobe(call->any_source, NEWS_TAG, call->communicator, &there, call->no_status) != 0 || !there)
+        return 0;
+    if (call->recv(news, sizeof *news, call->byte, call->any_source, NEWS_TAG, call->communicator, call->no_status))
         return 0;
     news->text[sizeof news->text - 1] = '\0';
     return 1;

@@ -8,6 +8,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* Zeros are a pool without workers, whose number of threads is not yet decided. Its own table is not used: that of the
  * process has functions that start workers first. No other variable shares a pair of lines with it. */
@@ -131,4 +132,11 @@ void pb_parallel_share(pb_work work, void *closure, int64_t count)
 void pb_parallel_for(pb_task task, void *closure, int64_t count)
 {
     process_for(&process_runtime, task, closure, count);
+}
+
+int64_t pb_thread_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }

@@ -111,7 +111,7 @@ static void hear(pb_ranks *ranks)
             ranks->ended = news;
         }
     }
-    if (!has_failed(ranks) && ranks->newest > ranks->last)
+    if (!has_failed(ranks) && ranks->newest > ranks->last && atomic_load(&ranks->oldest) <= ranks->newest)
         give_up(ranks, ranks->ended.text);
 }
 
@@ -400,9 +400,10 @@ void pb_ranks_fail(pb_ranks *ranks, const char *text)
 
 void pb_ranks_leave(pb_ranks *ranks)
 {
-    pb_news news = {.last = ranks->newest};
+    pb_news news;
     snprintf(news.text, sizeof news.text, "rank %d ended, and others wait for it", ranks->transport->rank);
     pthread_mutex_lock(&ranks->lock);
+    news.last = atomic_load(&ranks->oldest) - 1;
     if (!has_failed(ranks) && !ranks->has_left)
         ranks->transport->tell(ranks->transport, &news);
     ranks->has_left = 1;

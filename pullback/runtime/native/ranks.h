@@ -15,7 +15,7 @@ enum { PB_FAILURE_BYTES = 504 };
 
 /* What a rank tells the others when it takes part in nothing more. */
 typedef struct pb_news {
-    int64_t last; /* the ticket of the last collective that it takes part in; -1: not even those that it has begun */
+    int64_t last; /* the ticket of the last collective in which it takes part; below 0: it failed */
     char text[PB_FAILURE_BYTES];
 } pb_news;
 
@@ -39,7 +39,8 @@ typedef union pb_request {
  * thread at a time calls a transport. What fails says why by pb_fail. */
 typedef struct pb_transport {
     int rank, size;
-    pb_status (*send)(struct pb_transport *transport, int peer, int tag, char *bytes, size_t count, pb_request *request);
+    pb_status (*send)(struct pb_transport *transport, int peer, int tag, char *bytes, size_t count,
+                      pb_request *request);
     pb_status (*receive)(struct pb_transport *transport, int peer, int tag, char *bytes, size_t count,
                          pb_request *request);
     pb_status (*test)(struct pb_transport *transport, pb_request *request, int *done);

@@ -198,7 +198,7 @@ int32_t pb_ranks_wait(pb_ranks *ranks, int64_t ticket, int64_t nanoseconds);
 /* This rank failed: it says so to all others, and all that they have started ends, as does all that it has. */
 void pb_ranks_fail(pb_ranks *ranks, const char *text);
 
-/* This rank starts nothing more; others that wait for it fail. Its last collectives must be done. */
+/* This rank starts nothing more, and finishes nothing that is in progress: others that wait for it fail. */
 void pb_ranks_leave(pb_ranks *ranks);
 
 /* Why the ranks failed, naming the rank that did first; NULL while they have not. Then what was received is undefined. */
@@ -250,6 +250,9 @@ pb_status pb_check_environment(void);
 
 /* Ends the pool's threads (before dlclose, say). A later job starts them again. An error inside a task. */
 pb_status pb_shutdown(void);
+
+/* How long the calling thread has had a processor, in nanoseconds: a clock that stands still while others have it. */
+int64_t pb_thread_ns(void);
 
 /* ---- convert.c: rows of an array as those of a tensor -------------------------------------------------------- */
 
@@ -309,6 +312,7 @@ typedef struct pb_epoch {
     double divisor_sum;
     int32_t failure;      /* what the function returned, if it was not 0 */
     pb_misfit misfit;     /* why a gather returned PB_ERROR_VALUE */
+    int64_t until;        /* pb_epoch_run() returns when so many batches are done; 0: for no such number */
 } pb_epoch;
 
 /* A compiled function and what it is called with. */
@@ -335,9 +339,10 @@ int64_t pb_epoch_done(const pb_epoch *epoch);
 /* Sleeps until so many batches are done, or all there are, or so many nanoseconds have passed; returns how many are. */
 int64_t pb_epoch_wait(const pb_epoch *epoch, int64_t done, int64_t nanoseconds);
 
-/* Gathers a batch and calls the function on it, until all are done or so many nanoseconds have passed; at least once if
- * any is left. To be called again while done < batches. PB_ERROR_STEP when the function fails: batch number `done` is
- * the one that it refused, and `failure` says why. PB_ERROR_RANKS: the ranks failed meanwhile. Other threads must leave the epoch, the tensors and the arena alone.
+/* Gathers a batch and calls the function on it, until all are done, or as many as the epoch says, or so many nanoseconds
+ * have passed; at least once if any is left. To be called again while done < batches. PB_ERROR_STEP when the function
+ * fails: batch number `done` is the one that it refused, and `failure` says why. PB_ERROR_RANKS: the ranks failed
+ * meanwhile. Other threads must leave the epoch, the tensors and the arena alone.
  */
 pb_status pb_epoch_run(pb_epoch *epoch, const pb_call *call, int64_t nanoseconds);
 

@@ -12,6 +12,7 @@ import pullback
 from pullback import tir
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
 from pullback.ir.module import IRModule
+from pullback.ir.op import Op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Tuple, Var
 from pullback.relax.interpreter import evaluate
@@ -27,8 +28,11 @@ from pullback.relax.transform import (
 )
 from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.ranks import run_local
+from tests.relax.op.test_gradients import check, first_module, second_module
+from tests.samples import Case
 
 CHANNELS = 3
+NORMAL = {k: v for k, v in Op.get("nn.sync_batch_norm").signature.attrs.items() if k != "num_workers"}
 FORMS = ["op", "decomposed", "native"]
 PARAMETERS = ("gamma", "beta", "moving_mean", "moving_var")
 
@@ -211,6 +215,19 @@ def test_any_number_of_rows():
         found = run_local(2, run)
         np.testing.assert_allclose(found[0][0][2], expected[2], rtol=1e-9)
         np.testing.assert_allclose(np.concatenate([f[1][0] for f in found]), adjoints[0], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape, attrs", [((5, 3), {}), ((2, 3, 4), {"unbiased": False, "center": False})])
+def test_first_and_second_derivatives_of_one_rank(shape, attrs):
+    """Against numeric differences: the collectives' own adjoints, too."""
+    rng = np.random.default_rng(5)
+    arrays = [rng.normal(size=s) for s in (shape, *[(CHANNELS,)] * 3)] + [rng.uniform(0.5, 2.0, CHANNELS)]
+    case = Case(Op.get("nn.sync_batch_norm"), "training", tuple(arrays), {"num_workers": 1, **NORMAL, **attrs})
+    module, weights = first_module(case, rng)
+    values = [*arrays, *weights]
+    directions = [rng.standard_normal(v.shape) for v in values]
+    check(module, "main", values, directions)
+    check(second_module(module, directions), "second", values, [rng.standard_normal(v.shape) for v in values])
 
 
 def test_errors():

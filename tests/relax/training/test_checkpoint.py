@@ -260,7 +260,7 @@ def rewritten(path: Path, change: Callable[[dict[str, np.ndarray], dict[str, str
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t, m: m.update(version="2"), "expected format pullback-checkpoint version 1, got .* version 2"),
+        (lambda t, m: m.update(version="3"), "expected format pullback-checkpoint version 2, got .* version 3"),
         (lambda t, m: t.pop("param.b0"), "it lacks param.b0"),
         (lambda t, m: t.update(extra=np.ones(2)), "it holds extra, which this trainer does not have"),
         (lambda t, m: m.update(random="{}"), "its random generator cannot be restored"),
@@ -304,4 +304,4 @@ def test_foreign_files(path: Path, tmp_path: Path) -> None:
     path.write_bytes(safetensors.numpy.save({"param.w0": np.ones(3)}))
     assert_refused(small(), path, "no checkpoint of pullback")
     path.write_bytes(safetensors.numpy.save({"param.w0": np.ones(3)}, {"format": "pt", "version": "1"}))
-    assert_refused(small(), path, "expected format pullback-checkpoint version 1, got pt version 1")
+    assert_refused(small(), path, "expected format pullback-checkpoint version 2, got pt version 1")

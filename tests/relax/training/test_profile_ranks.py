@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +14,8 @@ import pytest
 
 import pullback
 from pullback import nn
-from pullback.ir.errors import ArgumentError
+from pullback.command import mpirun
+from pullback.ir.errors import ArgumentError, UserError
 from pullback.runtime.ranks import run_local
 from pullback.runtime.report import Report
 from tests.relax.op.test_ccl import module_of
@@ -108,6 +113,29 @@ def test_nothing_is_updated_and_the_summary_has_times(capsys):
     found = run_local(2, run)
     assert [(same, steps) for same, steps, _ in found] == [(True, 0)] * 2
     assert all(shares >= 2 for _, _, shares in found)
+
+
+def test_processes_of_an_mpi_job(tmp_path):
+    try:
+        launcher = mpirun.find()
+    except UserError as error:
+        pytest.skip(str(error))
+    program = Path(__file__).parent / "profile_ranks_program.py"
+    line = launcher.command(2, [], [sys.executable, str(program), str(tmp_path)], {})
+    root = Path(pullback.__file__).parent.parent
+    done = subprocess.run(line, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"rank{k}.json").read_text()) for k in (0, 1))
+    assert (first.pop("rank"), second.pop("rank")) == (0, 1)
+    for said in (first, second):
+        assert said.pop("waited") > 0.0
+    assert first == second
+    assert done.stdout.count("with the call") == 1 and "µs in flight" in done.stdout
+    assert [{name for name, _, _ in own} for own in first["collectives"]] == [
+        {"allreduce", "reduce-scatter", "gather"}
+    ] * 2
+    assert all(waited > 0 for waited in first["told"])
+    assert (tmp_path / "trace0.json").read_text() == (tmp_path / "trace1.json").read_text()
 
 
 def test_of_the_adjoint_each_rank_has_its_own_and_the_first_prints(capsys):

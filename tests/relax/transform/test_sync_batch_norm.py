@@ -39,7 +39,8 @@ def test_in_branches():
         @R.function
         def main(c: R.Tensor((), "bool"), x: R.Tensor((4, 3)), g: R.Tensor((3,)), b: R.Tensor((3,)), v: R.Tensor((3,))):
             if c:
-                y = R.nn.batch_norm(x, g, b, b, v)[0]
+                z = R.nn.batch_norm(x, g, b, b, v)
+                y = z[0]
             else:
                 y = R.exp(x)
             return y

@@ -289,6 +289,19 @@ static void test_an_epoch_of_sums(void)
     free(d);
 }
 
+/* It returns after as many batches as are asked for, counted from the first of the epoch. */
+static void test_an_epoch_until(void)
+{
+    static const int64_t untils[] = {1, 3, 4, 4, 2, 0}, done[] = {1, 3, 4, 5, 5, 5}; /* a number that is past is none */
+    struct data *d = new_data();
+    for (int i = 0; i < 6; i++) {
+        d->epoch.until = untils[i];
+        CHECK(pb_epoch_run(&d->epoch, &d->call, INT64_MAX) == PB_OK);
+        check_sums(d, (int)done[i]);
+    }
+    free(d);
+}
+
 static void test_concurrent_epochs(void)
 {
     pthread_t other, changing;

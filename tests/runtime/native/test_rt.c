@@ -444,6 +444,7 @@ static void test_fork(void)
 #include "test_epoch.c"
 #include "test_flights.c"
 #include "test_pools.c"
+#include "test_ranks.c"
 
 int main(void)
 {
@@ -468,12 +469,14 @@ int main(void)
     test_all_conversions();
     test_a_ring();
     test_an_epoch_of_sums();
+    test_an_epoch_until();
     test_concurrent_epochs();
     test_a_pool_that_cannot_be_made();
     test_a_pool_of_one_thread();
     test_a_pool_is_closed_and_started_again();
     test_two_pools_at_once();
     test_a_job_of_one_pool_inside_another();
+    test_ranks();
     test_recorded_collectives();
     test_a_process_alone_records_nothing();
 #ifndef EMULATED /* qemu-user 7.2 does not survive the fork of a process with threads */
