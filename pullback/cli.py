@@ -302,7 +302,7 @@ def train(
             raise typer.Exit(INTERRUPTED) from None
     if current().is_first:
         if is_done:
-            note(f"{job.trainer.epochs} epochs are done already: --epochs says how many there are in all")
+            note(f"{run.done} epochs are done already: --epochs says how many there are in all")
         typer.echo(f"saved in {run.folder}")
 
 
