@@ -188,13 +188,17 @@ def loops(
 
 @app.command()
 def scale(
-    models: Annotated[str, typer.Option(help=f"Of {','.join(SCALE_MODELS)}; see --memory.")] = "",
+    models: Annotated[
+        str, typer.Option(help=f"Of {','.join(SCALE_MODELS)}; the first two by default, the last two with --memory.")
+    ] = "",
     stages: Annotated[str, typer.Option(help="Ours, comma-separated.")] = ",".join(scale_benchmark.STAGES),
     peers: Annotated[
         str, typer.Option(help=f"Peers, of {','.join(scale_benchmark.PEERS)}; '' for none.")
     ] = "torch-ddp,torch-fsdp",
     ranks: Annotated[int, typer.Option(min=2, help="Processes of every side.")] = 2,
-    memory: Annotated[bool, typer.Option("--memory", help="What a rank holds, instead of how long steps take.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="What a rank holds, instead of how long steps take.")
+    ] = False,
     rounds: Rounds = 5,
     seconds: Seconds = 2.0,
     threads: Annotated[int, typer.Option(min=1, help="Threads of every rank.")] = 1,

@@ -102,7 +102,8 @@ class Worker:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
         self._process = subprocess.Popen(
             [side.python, "-m", f"benchmarks.workers.{side.worker}", str(side.threads), *side.arguments],
-            cwd=ROOT, env=environment_of(side, cache), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            cwd=ROOT, env=environment_of(side, cache),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
         )  # fmt: skip
         self._pending = b""
 

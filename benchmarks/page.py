@@ -25,6 +25,7 @@ SECTIONS = {
     "sensitivity": "One more or less in one dimension",
     "ops": "Every operator",
     "loops": "Numeric kernels with loops, differentiated",
+    "scale": "Training steps over ranks",
 }
 INTRODUCTION = """\
 # Performance

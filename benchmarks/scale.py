@@ -35,7 +35,7 @@ CLOSE = 0.05  # relative, of bytes
 MEMORY_COLUMNS = [
     "stage", "parameters", "optimizer states", "ZeRO's", "arena", "planned", "held", "all / ZeRO's",
 ]  # fmt: skip
-TIME_COLUMNS = ["profiled step", "in flight", "waited", "hidden", "collectives", "sent"]
+COMMUNICATION_COLUMNS = ["profiled step", "in flight", "waited", "hidden", "collectives", "sent"]
 
 
 def run(
@@ -59,29 +59,21 @@ def run(
     good = True
     for name in models:
         sides = sides_of(name, stages, peers, ranks, launcher, threads, pythons or {})
-        with report.console.status(name) as status:
-            measured = measure(
-                sides, rounds, seconds, say=lambda line, n=name: status.update(f"{n}: {line}"), start=RunningJob
-            )
-        title = f"{MODELS[name].title}; {ranks} ranks, {threads} thread{'s' * (threads > 1)} each"
+        measured = _measured(name, sides, rounds, seconds)
         ours, theirs = measured[: len(stages)], measured[len(stages) :]
+        title = f"{MODELS[name].title}; {ranks} ranks, {threads} thread{'s' * (threads > 1)} each"
         tables += [step_table(title, measured, theirs), communication_table(f"communication of {name}", ours)]
         for table in tables[-2:]:
             table.show()
-        good = losses_agree(measured, MODELS[name].tolerance) and good
         report.warnings(measured)
-        beside = {m.side.name: m for m in theirs}
-        for m in ours:
-            good = good and m.failure is None
-            if (peer := AHEAD_OF[m.side.name]) in beside and (found := ratio(m, beside[peer])) is not None:
-                ratios[f"{name} {m.side.name} / {peer}"] = found
+        good = losses_agree(measured, MODELS[name].tolerance) and all(m.failure is None for m in ours) and good
+        ratios |= {f"{name} {what}": found for what, found in ratios_of(ours, theirs).items()}
         everything += measured
-    ahead = bool(ratios) and all(found < 1 for found in ratios.values())
     for what, found in ratios.items():
         report.console.print(f"{what}: {found:.2f}, {report.verdict(found < 1)}")
     if path is not None:
         report.write_json(path, "scale", {}, everything, tables, ratios=ratios, threads=threads, ranks=ranks)
-    return good and (ahead or not ratios)
+    return good and all(found < 1 for found in ratios.values())
 
 
 def run_memory(
@@ -100,11 +92,9 @@ def run_memory(
     good = True
     for name in models:
         sides = [side_of(name, stage, ranks, launcher, threads, "memory") for stage in stages]
-        with report.console.status(name) as status:
-            measured = measure(
-                sides, 0, 0.0, say=lambda line, n=name: status.update(f"{n}: {line}"), start=RunningJob
-            )
-        tables.append(TableText(f"{MODELS[name].title}; a rank of {ranks}", MEMORY_COLUMNS, memory_rows(measured, ranks)))
+        measured = _measured(name, sides, 0, 0.0)
+        title = f"bytes of {MODELS[name].title}; a rank of {ranks}"
+        tables.append(TableText(title, MEMORY_COLUMNS, memory_rows(measured, ranks)))
         tables[-1].show()
         report.warnings(measured)
         good = good and all(m.failure is None and memory_is_close(m, ranks) for m in measured)
@@ -113,6 +103,11 @@ def run_memory(
     if path is not None:
         report.write_json(path, "scale-memory", {}, everything, tables, threads=threads, ranks=ranks)
     return good
+
+
+def _measured(name: str, sides: Sequence[Job], rounds: int, seconds: float) -> list[Measurement]:
+    with report.console.status(name) as status:
+        return measure(sides, rounds, seconds, say=lambda line: status.update(f"{name}: {line}"), start=RunningJob)
 
 
 # ---- sides
@@ -143,6 +138,14 @@ def ratio(one: Measurement, other: Measurement) -> float | None:
     pairs = zip(one.rounds.get("step", ()), other.rounds.get("step", ()), strict=False)
     ratios = [own / beside for own, beside in pairs]
     return statistics.median(ratios) if ratios else None
+
+
+def ratios_of(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> dict[str, float]:
+    """The ratios that decide, by what they are of."""
+    peers = {m.side.name: m for m in theirs}
+    pairs = [(m, AHEAD_OF[m.side.name]) for m in ours]
+    found = {f"{m.side.name} / {peer}": ratio(m, peers[peer]) for m, peer in pairs if peer in peers}
+    return {what: value for what, value in found.items() if value is not None}
 
 
 def step_table(title: str, measured: Sequence[Measurement], peers: Sequence[Measurement]) -> TableText:
@@ -181,7 +184,7 @@ def communication_table(title: str, ours: Sequence[Measurement]) -> TableText:
                 f"{mean['collectives']:g}",
                 report.size(round(mean["sent"])),
             ])  # fmt: skip
-    return TableText(title, ["side", *TIME_COLUMNS], rows)
+    return TableText(title, ["side", *COMMUNICATION_COLUMNS], rows)
 
 
 def hidden(told: Mapping[str, float]) -> float:

@@ -5,6 +5,7 @@ Their layers have the same names in both, so parameters do too, and begin with t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,10 +48,8 @@ def initial(net: Any) -> dict[str, np.ndarray]:
 
 
 def mlp(nn: Any, sizes: tuple[int, ...] = (784, 128, 128, 10)) -> Any:
-    layers = [nn.Linear(sizes[0], sizes[1])]
-    for inputs, outputs in zip(sizes[1:], sizes[2:], strict=False):
-        layers += [nn.ReLU(), nn.Linear(inputs, outputs)]
-    return nn.Sequential(*layers)
+    layers = [layer for pair in itertools.pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
 
 
 def char_gpt(

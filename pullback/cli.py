@@ -270,7 +270,7 @@ def train(
     from pullback.command import rank_reports
     from pullback.command import train as training
     from pullback.command.train_ranks import TrainingOfRanks
-    from pullback.runtime.ranks import current
+    from pullback.runtime.ranks import RankError, current
 
     texts = settings or []
     if resume is not None and go_on:
@@ -292,13 +292,17 @@ def train(
                 run.prepare(checkpoint, overwrite, go_on)
                 begun = run
                 is_done = run.train(epochs) == 0
+        except RankError:
+            if rank_reports.is_launched():  # who started us says so, once
+                raise typer.Exit(1) from None
+            raise
         except KeyboardInterrupt:
             if begun is not None and current().is_first and not rank_reports.is_launched():  # who started us says so
                 typer.echo(f"interrupted: --resume {begun.folder} goes on", err=True)
             raise typer.Exit(INTERRUPTED) from None
     if current().is_first:
         if is_done:
-            note(f"{job.trainer.epochs} epochs are done already: --epochs says how many there are in all")
+            note(f"{run.done} epochs are done already: --epochs says how many there are in all")
         typer.echo(f"saved in {run.folder}")
 
 
@@ -325,12 +329,13 @@ def simulate(
     cores: Annotated[
         int | None, typer.Option(min=1, help="Cores of a node; enough for all threads and messages if not given.")
     ] = None,
+    speed: Annotated[float, typer.Option(min=1e-6, help="How many times as fast as here a rank computes.")] = 1.0,
     jitter: Annotated[str, typer.Option(help="How much ranks' speeds differ from step to step.")] = "0%",
     slowest: Annotated[float, typer.Option(min=1.0, help="How many times as long one rank takes.")] = 1.0,
     runs: Annotated[int, typer.Option(min=1, help="Runs of a step, of which a kernel's time is the median.")] = 7,
     bucket: Annotated[str | None, typer.Option(metavar="SIZE", help="Gradients that are sent together: 4MB.")] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Run so many ranks here too, as threads, and compare.")
+        bool, typer.Option("--check", help="Run so many ranks too, those of mpirun or threads, and compare.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON in place of a table.")] = False,
     picture: Annotated[
@@ -363,9 +368,10 @@ def simulate(
             simulation.network_of(network, local, ranks_per_node, cores),
             asked.parse_stages(stages),
             rows, batch, simulation.BUCKET_BYTES if bucket is None else parse_bytes(bucket), threads,
-            asked.parse_share(jitter), slowest, runs,
+            speed, asked.parse_share(jitter), slowest, runs,
         )  # fmt: skip
-        if not current().is_first:  # it has done its part: the network is measured
+        seconds = simulation.measured(source, settings or [], question) if check else {}
+        if not current().is_first:  # it has done its part
             return
         found = simulation.answer(source, settings or [], question)
         if save is not None:
@@ -374,8 +380,8 @@ def simulate(
             typer.echo(found.json())
             return
         print_table(found.table())
-        if check:
-            print_table(found.compared())
+        if seconds:
+            print_table(simulation.compared(found, seconds))
         if picture is not None:
             picture.write_text(found.picture(), encoding="utf-8")
             typer.echo(f"picture: {picture}")

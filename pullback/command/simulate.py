@@ -20,7 +20,7 @@ from pullback.relax.training.interface import Slot
 from pullback.relax.training.trainer import Trainer
 from pullback.relax.transform.distributed import BUCKET_BYTES
 from pullback.runtime.library import get_num_threads, set_num_threads
-from pullback.runtime.ranks import Alone, start, using
+from pullback.runtime.ranks import Alone, current, start, using
 from pullback.runtime.tables import Table
 from pullback.runtime.tensor import Tensor
 from pullback.scale.calibrate import calibrate, calibrate_threads
@@ -33,6 +33,7 @@ from pullback.scale.step import Step, load
 HERE = "here"  # in place of a link
 MANY = 1 << 20  # ranks of a node that has all of them
 SAVED = ".json"  # the ending of a measured step's file
+CHECKED = 50  # steps, of which the best counts
 _FEW = 64  # rows of a batch that nobody gives a size
 
 
@@ -47,6 +48,7 @@ class Question:
     batch: int | None = None
     bucket_bytes: int = BUCKET_BYTES
     threads: int | None = None
+    speed: float = 1.0
     jitter: float = 0.0
     slowest: float = 1.0
     runs: int = RUNS
@@ -59,7 +61,6 @@ class Answer:
     question: Question
     steps: dict[int, Step]
     found: tuple[Prediction, ...]
-    job: Job | None  # what was measured; None where it was a saved step
 
     @property
     def step(self) -> Step:
@@ -75,25 +76,14 @@ class Answer:
         threads = f"{step.threads} thread" + "s" * (step.threads != 1)
         network = question.network
         link = network.local if network.ranks_per_node == MANY else network.link
-        return f"{step.title}: {rows}, {threads} a rank, {link}"
+        speed = "" if question.speed == 1.0 else f", {question.speed:g} times as fast as measured"
+        jitter = "" if not question.jitter else f", speeds that differ by {question.jitter:.3g}"
+        slowest = "" if question.slowest == 1.0 else f", one rank {question.slowest:g} times as slow"
+        return f"{step.title}: {rows}, {threads} a rank{speed}{jitter}{slowest}, {link}"
 
     def table(self) -> Table:
         """A row for each prediction."""
         return table(self.found, self.title)
-
-    def compared(self) -> Table:
-        """Predictions beside what the same steps take of ranks that are threads of this process."""
-        assert self.job is not None
-        heading = ["stage", "ranks", "predicted ms", "measured ms", "predicted / measured"]
-        rows = []
-        with using(Alone()), _threads(self.question.threads):
-            for p in self.found:
-                given = batch_of(self.job, self.steps[p.ranks].rows)
-                options = {"bucket_bytes": self.question.bucket_bytes}
-                measured = min(run(self.job.trainer, *given, p.ranks, p.stage, **options).seconds)
-                numbers = (f"{1e3 * p.seconds:.3g}", f"{1e3 * measured:.3g}", f"{p.seconds / measured:.2f}")
-                rows.append([p.stage, f"{p.ranks:,}", *numbers])
-        return Table(heading, rows, self.title)
 
     def json(self) -> str:
         """Predictions, and what they are about."""
@@ -123,13 +113,44 @@ def answer(source: str, settings: Sequence[str], question: Question) -> Answer:
     with using(Alone()):
         job = None if source.endswith(SAVED) else job_of(source, settings)
         steps = _saved(Path(source), question) if job is None else _steps_of(job, question)
-    options = {"jitter": question.jitter, "slowest": question.slowest}
+    options = {"speed": question.speed, "jitter": question.jitter, "slowest": question.slowest}
     found = tuple(
         predict(step, stage, ranks, question.network, **options)
         for stage in question.stages
         for ranks, step in steps.items()
     )
-    return Answer(question, steps, found, job)
+    return Answer(question, steps, found)
+
+
+def measured(source: str, settings: Sequence[str], question: Question) -> dict[tuple[str, int], float]:
+    """Seconds of a step of ranks that are there, the best of some, by stage and number of ranks: of those that mpirun
+    started, or else of threads of this process. Collective."""
+    size = current().size
+    others = [n for n in question.ranks if n != size]
+    if size > 1 and others:
+        hint = f"--check --ranks {size}; without mpirun ranks are threads, and there may be any number"
+        raise ArgumentError(f"mpirun started {size} ranks: {others[0]} cannot be tried", hint=hint)
+    found = {}
+    with using(Alone()):
+        job = job_of(source, settings)
+    with _threads(question.threads):
+        for stage in question.stages:
+            for ranks in question.ranks:
+                given = batch_of(job, question.rows or (question.batch or _batch_size(job)) // ranks)
+                ran = run(job.trainer, *given, ranks, stage, bucket_bytes=question.bucket_bytes, steps=CHECKED)
+                found[stage, ranks] = min(ran.seconds)
+    return found
+
+
+def compared(told: Answer, found: dict[tuple[str, int], float]) -> Table:
+    """Predictions beside what was measured."""
+    heading = ["stage", "ranks", "predicted ms", "measured ms", "predicted / measured"]
+    rows = []
+    for p in told.found:
+        seconds = found[p.stage, p.ranks]
+        numbers = (f"{1e3 * p.seconds:.3g}", f"{1e3 * seconds:.3g}", f"{p.seconds / seconds:.2f}")
+        rows.append([p.stage, f"{p.ranks:,}", *numbers])
+    return Table(heading, rows, told.title)
 
 
 def _steps_of(job: Job, question: Question) -> dict[int, Step]:

@@ -90,8 +90,8 @@ def run(
     trainer: Trainer, inputs: Any, targets: Any, ranks: int, stage: str, *, bucket_bytes: int = BUCKET_BYTES,
     steps: int = 20,
 ) -> Ran:  # fmt: skip
-    """Run so many steps of so many ranks that are threads of this process, each on these rows. The trainer stays as it
-    is."""
+    """Run so many steps of so many ranks, each on these rows: of those that mpirun started, where they are as many
+    (then it is collective), or else of threads of this process. The trainer stays as it is."""
     program, batch = _program_and_batch(trainer, inputs, targets, 1)
     made = with_distribution(program.module, Distributed(ranks, STAGES.index(stage), bucket_bytes=bucket_bytes))
     function = compile(made, batch.target).function(STEP)
@@ -99,15 +99,16 @@ def run(
 
     def steps_of(rank: int) -> tuple[list[float], tuple[CollectiveTime, ...]]:
         call: Any = function.bind(batch.held(made, rank, ranks))
-        found, report = [], call.profile()
-        for _ in range(steps):
-            current().barrier()
-            begin = time.perf_counter()
-            call()
-            found.append(time.perf_counter() - begin)
-        return found, report.collectives
+        report, moments = call.profile(), []
+        current().barrier()
+        for _ in range(steps + 1):
+            call()  # it waits for the other ranks
+            moments.append(time.perf_counter())
+        return np.diff(moments).tolist(), report.collectives
 
-    times, collectives = zip(*run_local(ranks, steps_of), strict=True)
+    mine = current()
+    found = mine.exchange(steps_of(mine.rank)) if mine.size == ranks else run_local(ranks, steps_of)
+    times, collectives = zip(*found, strict=True)
     return Ran(tuple(np.max(times, axis=0).tolist()), collectives[0])
 
 

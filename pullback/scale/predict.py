@@ -48,16 +48,20 @@ class Prediction:
 
 
 def predict(
-    step: Step, stage: str, ranks: int, network: Network, *, jitter: float = 0.0, slowest: float = 1.0, seed: int = 0
-) -> Prediction:
-    """Predict a step. ``jitter``: how much the speed of a rank differs from step to step, as the standard deviation of
-    its logarithm; ``slowest``: how many times as long as the others one rank takes.
+    step: Step, stage: str, ranks: int, network: Network, *, speed: float = 1.0, jitter: float = 0.0,
+    slowest: float = 1.0, seed: int = 0,
+) -> Prediction:  # fmt: skip
+    """Predict a step. ``speed``: how many times as fast as where they were measured kernels run; ``jitter``: how much
+    the speed of a rank differs from step to step, as the standard deviation of its logarithm; ``slowest``: how many
+    times as long as the others one rank takes.
 
     >>> predict(step, "zero1", 1024, Network(parse_link("100Gb/10us"))).seconds
     """
     if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 2:
         raise ArgumentError(f"the number of ranks must be an int ≥ 2, got {ranks!r}", hint="one rank sends nothing")
-    program = step.program(check_stage(stage), ranks)
+    if not 0 < speed < math.inf:
+        raise ArgumentError(f"speed must be a number > 0, got {speed!r}", hint="2.0 is twice as fast as here")
+    program = step.program(check_stage(stage), ranks).faster(speed)
     played = [
         simulate(program, ranks, network, threads=step.threads, speeds=speeds)
         for speeds in _speeds(ranks, jitter, slowest, seed)
@@ -68,7 +72,7 @@ def predict(
     )
     return Prediction(
         stage, ranks, step.rows, seconds, compute, waiting, 1.0 if not covered else max(0.0, 1 - waiting / covered),
-        step.alone / seconds, program.sent, step.memory(stage, ranks), step.formula(stage, ranks),
+        step.alone / speed / seconds, program.sent, step.memory(stage, ranks), step.formula(stage, ranks),
     )  # fmt: skip
 
 

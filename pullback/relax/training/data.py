@@ -285,8 +285,9 @@ def has_labels(interface: Interface) -> bool:
     return interface.targets[0].info.ndim == interface.prediction.ndim - 1
 
 
-def check_labels(labels: np.ndarray, interface: Interface) -> None:
-    """Raise an ArgumentError unless class labels lie between 0 and the number of classes, or are the ignored one."""
+def check_labels(labels: np.ndarray, interface: Interface, first: int = 0) -> None:
+    """Raise an ArgumentError unless class labels lie between 0 and the number of classes, or are the ignored one.
+    ``first``: the number of their first row, for the message."""
     record, prediction = interface.record, interface.prediction
     if not record.classification or prediction.shape is None or not has_labels(interface):
         return
@@ -298,7 +299,8 @@ def check_labels(labels: np.ndarray, interface: Interface) -> None:
         wrong &= labels != record.ignore_index
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
-        where = f" at index {place}" if place else ""
+        shown = (place[0] + first, *place[1:]) if place else ()
+        where = f" at index {shown}" if shown else ""
         raise ArgumentError(
             f"{interface.targets[0]} must hold classes from 0 to {classes - 1}, got {labels[place]}{where}",
             hint=_hint_for(labels[wrong], classes),

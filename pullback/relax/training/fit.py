@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError, NameNotFound, UserError, suggestion
+from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, UserError, suggestion
 from pullback.ir.words import guided
 from pullback.relax.convention import DIVISOR_VALUE, EVALUATE, LOSS_VALUE, OUTPUT, Value
 from pullback.relax.training.callbacks import Callbacks
@@ -34,7 +34,7 @@ from pullback.relax.training.program import Program, Programs
 from pullback.relax.training.progress import Progress, check_verbose
 from pullback.relax.training.sources import gives_arrays
 from pullback.relax.training.step import BoundFunction, Values
-from pullback.relax.training.together import Pace, agree
+from pullback.relax.training.together import Pace, agree, telling
 from pullback.relax.transform.distributed import Distributed
 from pullback.runtime.epoch import Epoch
 from pullback.runtime.rank_times import RankTimes, StepClock
@@ -186,6 +186,11 @@ class Fitting(Feeding):
         loss that is not finite, with the trainer as it was before that step, and says which op is to blame; it makes
         steps slower. Without it, the first epoch whose loss is not finite gives a RuntimeWarning, and training goes on.
 
+        Of a trainer over several ranks (``distributed=``) all ranks call it with the same data: the batches are those
+        of all together, of which each rank reads and computes its rows; what it returns is the same on all. Data that
+        comes in batches is read by all ranks, examples by their number by one each. ``batch_size`` is a multiple of the
+        number of ranks. An error in a step or in reading the data, or Ctrl-C, on one rank ends all.
+
         ``resume``: the path of a checkpoint to go on from, of a training that was ended or killed; with True, that of
         the callback ``Checkpoint``. It trains until the trainer has seen ``epochs`` epochs in all, and gives what it
         would have given without the interruption, bit for bit, also when the file was saved in the middle of an epoch:
@@ -257,6 +262,9 @@ class Fitting(Feeding):
                         break
                 called.train_end(history[-1].metrics)
                 progress.ended(history.note)
+            except KeyboardInterrupt:
+                ranks.fail("KeyboardInterrupt")  # the others may wait for this one within a step
+                raise
             finally:
                 self._history.best_epoch = history.best_epoch or self._history.best_epoch
                 if history.stopped_epoch is not None:
@@ -298,7 +306,9 @@ class Fitting(Feeding):
         if position is None:
             position = Position(before, run.settings, self.steps)
         self._position, last = position, 0.0
-        with contextlib.closing(run.data.epochs(run.size, order, run.drop_last, position.done.batches)) as loops:
+        ranks = self._placement.ranks
+        read = telling(ranks, run.data.epochs(run.size, order, run.drop_last, position.done.batches))
+        with contextlib.closing(read) as loops:
             for batch, epoch in loops:
                 if epoch.done:
                     epoch.go_on(epoch.done, position.open.loss, position.open.divisor)
@@ -314,7 +324,6 @@ class Fitting(Feeding):
             self._position = None
             self._epochs += 1
         loss, divisor = self._mean(position.done), position.done.divisor
-        ranks = self._placement.ranks
         if not math.isfinite(loss) and ranks.is_first and all(math.isfinite(e.loss) for e in run.history):
             _warn_of(self._epochs, loss, divisor)
         if measured is not None and ranks.size > 1:
@@ -525,6 +534,9 @@ class Fitting(Feeding):
                 told = _of_a_label(batch, self._interface) or error
                 ranks.fail(f"step {step}: {told.message}")  # the others wait for this one's gradients
                 raise ArgumentError(f"step {step}: {told.message}", span=told.span, hint=told.hint) from None
+            except DTypeError as error:  # what was read does not fit
+                ranks.fail(error.message)
+                raise
             finally:
                 if position is not None:
                     self._position = position.at(epoch, self.steps, batch.part.whole)
@@ -555,7 +567,8 @@ class Fitting(Feeding):
         total, divisor, rows, measured = 0.0, 0.0, 0, metrics.start()
         gathered = self._seen(averaged) if self._placement.has_pieces else None  # once for all batches
         used: set[BoundFunction] = set()
-        with contextlib.closing(data.batches(size)) as batches:
+        ranks = self._placement.ranks
+        with contextlib.closing(telling(ranks, data.batches(size))) as batches:
             for batch in batches:
                 evaluate = self._program(data, batch.rows).evaluate
                 with self._turn:
@@ -570,8 +583,8 @@ class Fitting(Feeding):
         if gathered is not None:
             for evaluate in used:
                 evaluate.release()
-        if self._placement.size > 1:
-            several = self._placement.ranks.exchange((total, divisor, rows, measured.found))
+        if ranks.size > 1:
+            several = ranks.exchange((total, divisor, rows, measured.found))
             total, divisor, rows = (sum(own[k] for own in several) for k in range(3))
             measured.join([own[3] for own in several])
         return Evaluation(self._mean(Sums(total, divisor, rows=rows)), measured.results(), rows)
@@ -588,7 +601,7 @@ class Fitting(Feeding):
 def _of_a_label(batch: Batch, interface: Interface) -> ArgumentError | None:
     """What says which label of a batch is wrong, if one is."""
     try:
-        check_labels(np.asarray(batch.targets[0]) if batch.targets else np.zeros(0), interface)
+        check_labels(np.asarray(batch.targets[0]) if batch.targets else np.zeros(0), interface, batch.part.first)
     except ArgumentError as error:
         return error
     return None

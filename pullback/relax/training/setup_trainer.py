@@ -156,7 +156,12 @@ class SetupTrainer(Pass):
         optimizer.init(params)
         if self.distributed is not None:  # the adjoint is that of a rank's part of the batch
             draws = len(module[LOSS].params) > without_random
-            module = module.with_attr(DISTRIBUTED, replace(self.distributed, draws=draws).attribute)
+            known = {"reduction": self.loss.reduction, "shared_targets": tuple(self.loss.shared_targets)}
+            module = module.with_attrs({
+                DISTRIBUTED: replace(self.distributed, draws=draws).attribute,
+                ATTRIBUTE: Convention.made(module, int(draws)).attribute,
+                "training": known,
+            })  # fmt: skip
         has_scale = LOSS_SCALE in optimizer.state_kinds.values()
         trained = [i for i, param in enumerate(params) if not optimizer.is_frozen(param.name)]
         places = model.taken(PARAMETER)

@@ -26,6 +26,7 @@ from pullback.relax.training.interface import Interface, Slot
 from pullback.relax.training.shares import Part
 from pullback.relax.training.values import as_tensor
 from pullback.runtime.epoch import Column, Epoch
+from pullback.runtime.ranks import current, using
 from pullback.runtime.tensor import Tensor
 
 CACHE_BYTES = 1 << 21  # a ring is to stay in a CPU's cache,
@@ -107,14 +108,16 @@ class _Feed:
         self._runs: deque[_Run] = deque()  # the first is stepped on, the last written to
         self._stopped = self._ended = False
         self._error: BaseException | None = None
+        self._ranks = current()  # that the user's iterator finds in the thread, too
         self._thread = threading.Thread(target=self._read, name="pullback-reader", daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         try:
-            for rows in self._batches:
-                if not self._put(rows):
-                    break
+            with using(self._ranks):
+                for rows in self._batches:
+                    if not self._put(rows):
+                        break
         except BaseException as error:  # it is raised in the thread that makes steps
             self._error = error
         finally:

@@ -4,7 +4,7 @@ and raise the same errors."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TypeVar
 
 from pullback.ir.errors import UserError
@@ -64,6 +64,15 @@ def on_first(ranks: Ranks, action: Callable[[], T]) -> T:
 
     raise_first(ranks, run)
     return ranks.broadcast(result[0] if result else None)  # type: ignore[return-value]
+
+
+def telling(ranks: Ranks, items: Generator[T, None, None]) -> Generator[T, None, None]:
+    """The same; an error that they raise ends the other ranks too, which wait for what this one makes of them."""
+    try:
+        yield from items
+    except Exception as error:
+        ranks.fail(_told(error)[0])
+        raise
 
 
 class Pace:

@@ -1,17 +1,15 @@
 """The part of ``__step`` that ranks do together: between the adjoint and the optimizer, and around it.
 
-    loss, (g0, g1) = adjoint(x, w0, w1, …)                   this rank's rows
-    D = R.ccl.reduce([d])                                    d: the divisor of the loss
-    loss' = R.ccl.reduce([loss * d]) / D
-    g1', g0' = R.ccl.reduce([g1 * (d / D), g0 * (d / D)])    a bucket, of the gradients in the order of their making
+    loss, (g0, g1) = adjoint(x, w0, w1, …)                   this rank's rows: see ``shard_loss.py``
+    loss' = R.ccl.allreduce(loss)
+    g1', g0' = R.ccl.reduce([g1, g0])                        a bucket, of the gradients in the order of their making
     (w0', w1') = optimizer((w0, w1), (g0', g1'))
 
-That is the loss of the whole batch, and its gradient. Where all ranks have equally many rows, and these are what the
-loss is divided by, d / D is a number. By the stage of ZeRO (``distributed.py``), from 1 on the optimizer updates pieces
-(``piecewise.py``), which are then gathered:
+That is the loss of the whole batch, and its gradient. By the stage of ZeRO (``distributed.py``), from 1 on the
+optimizer updates pieces (``piecewise.py``), which are then gathered:
 
     stage 1    p = R.ccl.piece(g')
-    stage 2    p = R.ccl.reduce_pieces([g * (d / D)])
+    stage 2    p = R.ccl.reduce_pieces([g])
     stage 3    the same, and parameters are pieces: w = R.ccl.gather_pieces([piece]) before the adjoint
 """
 
@@ -21,6 +19,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
@@ -41,19 +41,24 @@ from pullback.relax.convention import (
 )
 from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, const
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op.family import masked, narrowed
+from pullback.relax.op.family import masked
 from pullback.relax.op.namespace import ops
 from pullback.relax.op_calls import is_op
 from pullback.relax.struct_info import TensorStructInfo, fields_of
 from pullback.relax.transform.distributed import Distributed
 from pullback.relax.transform.inline_functions import inline_calls
-from pullback.relax.transform.loss_divisor import GUARDED
+from pullback.relax.transform.loss_divisor import GUARDED, is_number
 from pullback.relax.transform.micro_batches import on_shards
 from pullback.tir.expr import FLOATS, nbytes
 from pullback.tir.polynomial import same
 
 Results = dict[Value, Expr]
 Calls = Callable[[BlockBuilder, Mapping[Value, Expr]], Results]
+
+
+def copies_of(distributed: Distributed) -> int:
+    """How many ranks compute the same rows."""
+    return distributed.ranks if distributed.batch == "same" else 1
 
 
 def has_rows(module: IRModule, convention: Convention, value: Value) -> bool:
@@ -84,9 +89,8 @@ class OnRanks:
         self.average_states(new, shards)
         for v in [v for v in first if v[0] == OUTPUT]:
             new[v] = self.together([s[v] for s in shards])
-        weights, new_loss = self.weighted(shards, new)
-        new[LOSS_VALUE, 0] = new_loss
-        return new | self.gradients(shards, weights)
+        new[LOSS_VALUE, 0] = self.loss(shards, new)
+        return new | self.gradients(shards)
 
     # -- shards
 
@@ -132,49 +136,24 @@ class OnRanks:
     def together(self, values: Sequence[Expr]) -> Expr:
         return values[0] if len(values) == 1 else self.builder.emit(ops.concat(list(values), axis=0), "outputs")
 
-    # -- loss and weights
+    # -- loss
 
-    def weighted(self, shards: Sequence[Results], new: Results) -> tuple[list[Any], Expr]:
-        """By what the gradients of each shard are multiplied (None: by 1), and the loss of the batch."""
-        builder, losses = self.builder, [s[LOSS_VALUE, 0] for s in shards]
-        dtype = losses[0].struct_info.dtype  # type: ignore[attr-defined]
-        copies = self.distributed.ranks if self.distributed.batch == "same" else 1
+    def loss(self, shards: Sequence[Results], new: Results) -> Expr:
+        """The loss of the whole batch, and its divisor, which joins ``new``."""
+        loss = self.total([s[LOSS_VALUE, 0] for s in shards], "loss")
         if DIVISOR not in self.convention:
-            share = None if copies == 1 else 1 / copies
-            return [share] * len(shards), self.total([self.times(v, share) for v in losses], "loss")
-        divisors = [s[DIVISOR_VALUE, 0] for s in shards]
-        known = self.is_number()
-        if known and self.distributed.batch != "uneven":
-            share = 1 / self.distributed.shards
-            rows = ops.multiply(divisors[0], const(self.distributed.shards // copies, divisors[0].struct_info.dtype))  # type: ignore[attr-defined]
-            new[DIVISOR_VALUE, 0] = builder.emit(rows, "divisor")
-            return [share] * len(shards), self.total([self.times(v, share) for v in losses], "loss")
-        whole = self.total([self.times(d, 1 / copies) if copies > 1 else d for d in divisors], "divisor")
-        new[DIVISOR_VALUE, 0] = whole
-        kind = whole.struct_info.dtype  # type: ignore[attr-defined]
-        safe = builder.emit(ops.where(ops.equal(whole, const(0, kind)), const(1, kind), whole), "divisor_safe")
-        weights, parts = [], []
-        for divisor, loss in zip(divisors, losses, strict=True):
-            weight = builder.emit(ops.divide(divisor, safe), "weight")
-            weight = self.times(weight, 1 / copies) if copies > 1 else weight
-            weights.append(weight)
-            counts = builder.emit(ops.not_equal(divisor, const(0, kind)))
-            wide = narrowed(loss, kind)
-            product = ops.multiply(wide, narrowed(divisor, kind))
-            product = ops.multiply(product, const(1 / copies, kind)) if copies > 1 else product
-            parts.append(builder.emit(masked(counts, builder.emit(product)), "loss_sum"))
-        mean = builder.emit(ops.divide(self.total(parts, "loss_sum"), whole), "loss")
-        return weights, builder.emit(narrowed(mean, dtype), "loss") if dtype != kind else mean
-
-    def is_number(self) -> bool:
-        """Whether the divisor depends on nothing that differs between batches of one size."""
-        function = inline_calls(self.module[DIVISOR], self.module)
-        data = set(function.params)
-        for binding in function.bindings:
-            reads = set(used_vars(binding.value))
-            if not data.isdisjoint(reads) and not is_op(binding.value, "shape_of"):
-                data.add(binding.var)
-        return data.isdisjoint(used_vars(function.body.body))
+            return loss
+        divisors, copies = [s[DIVISOR_VALUE, 0] for s in shards], copies_of(self.distributed)
+        kind = divisors[0].struct_info.dtype  # type: ignore[attr-defined]
+        if is_number(inline_calls(self.module[DIVISOR], self.module)) and self.distributed.batch != "uneven":
+            times = 1 if copies > 1 else self.distributed.shards
+            new[DIVISOR_VALUE, 0] = self.times(divisors[0], times) if times > 1 else divisors[0]
+            return loss
+        mine = [self.times(d, 1 / copies) if copies > 1 else d for d in divisors]
+        whole = new[DIVISOR_VALUE, 0] = self.total(mine, "divisor")
+        counts = self.builder.emit(ops.not_equal(whole, const(0, kind)), "counts")
+        nothing = const(np.nan, loss.struct_info.dtype)  # type: ignore[attr-defined]
+        return self.builder.emit(ops.where(counts, loss, nothing), "loss")
 
     def times(self, value: Expr, factor: float | None) -> Expr:
         if factor is None:
@@ -183,6 +162,8 @@ class OnRanks:
 
     def total(self, values: Sequence[Expr], name: str) -> Expr:
         """The sum over all shards of all ranks."""
+        if len(values) == 1:
+            return self.builder.emit(ops.ccl.allreduce(values[0]), name)
         return self.builder.emit(ops.ccl.reduce(list(values), shards=len(values)), name)
 
     # -- states
@@ -199,25 +180,21 @@ class OnRanks:
 
     # -- gradients
 
-    def gradients(self, shards: Sequence[Results], weights: Sequence[Any]) -> Results:
+    def gradients(self, shards: Sequence[Results]) -> Results:
         """The gradient of the whole batch: whole for stages 0 and 1, else the rank's pieces. The last gradients of the
         parameters are made first."""
         guarded = DIVISOR in self.convention and not self.module[DIVISOR].attrs[GUARDED]
-        scaled: dict[Value, list[Expr]] = {}
+        found: dict[Value, list[Expr]] = {}
         for value in [v for v in shards[0] if v[0] == GRADIENT]:
-            for shard, weight in zip(shards, weights, strict=True):
-                gradient: Any = shard[value]
-                if guarded and isinstance(weight, Expr):  # 0 / 0 of a shard that counts nothing
+            for shard in shards:
+                gradient = shard[value]
+                if guarded:  # 0 / 0 of a shard that counts nothing
                     counts = self.builder.emit(ops.not_equal(shard[DIVISOR_VALUE, 0], 0.0))
                     gradient = self.builder.emit(masked(counts, gradient))
-                if weight is not None:
-                    dtype = gradient.struct_info.dtype
-                    by = narrowed(weight, dtype) if isinstance(weight, Expr) else const(weight, dtype)
-                    gradient = self.builder.emit(ops.multiply(gradient, by), "gradient")
-                scaled.setdefault(value, []).append(gradient)
+                found.setdefault(value, []).append(gradient)
         result: Results = {}
-        for bucket in buckets({v: e[0] for v, e in reversed(scaled.items())}, self.distributed.bucket_bytes):
-            given = [e for v in bucket for e in scaled[v]]
+        for bucket in buckets({v: e[0] for v, e in reversed(found.items())}, self.distributed.bucket_bytes):
+            given = [e for v in bucket for e in found[v]]
             if self.distributed.stage >= 2:
                 call = ops.ccl.reduce_pieces(given, self.distributed.ranks, shards=len(shards))
             else:

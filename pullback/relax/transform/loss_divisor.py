@@ -70,6 +70,16 @@ def loss_divisor(module: IRModule, roles: Roles) -> Function:
     return remove_dead_bindings(function)
 
 
+def is_number(function: Function) -> bool:
+    """Whether a divisor depends on nothing that differs between batches of one size."""
+    data = set(function.params)
+    for binding in function.bindings:
+        reads = set(used_vars(binding.value))
+        if not data.isdisjoint(reads) and not is_op(binding.value, "shape_of"):
+            data.add(binding.var)
+    return data.isdisjoint(used_vars(function.body.body))
+
+
 def _is_one(divisor: Any) -> bool:
     """Whether it is the divisor of what adds up."""
     return isinstance(divisor, int) and divisor == 1

@@ -147,7 +147,9 @@ def test_a_step_that_fails_on_one_rank_ends_all() -> None:
 
     error = error_of(2, train)
     assert isinstance(error, ArgumentError) and "from 0 to 2, got 3" in error.message
-    assert told[1].startswith("ArgumentError: the targets must hold classes from 0 to 2, got 3 at index (3,)")
+    assert told[1].startswith(
+        "ArgumentError: the targets must hold classes from 0 to 2, got 3 at index (7,)"
+    )  # of the batch
     assert told[0].startswith("RankError: rank 1 failed: ")
 
 
@@ -159,6 +161,43 @@ def test_a_callback_that_fails_on_one_rank_ends_all() -> None:
 
     with pytest.raises(ValueError, match="no space left"):
         on_ranks(2, lambda: trainer_of("data").fit(X, Y, batch_size=8, epochs=3, verbose=0, callbacks=Fails()))
+
+
+def test_data_that_cannot_be_read_on_one_rank_ends_all() -> None:
+    """The others wait in a step, of which it has no rows."""
+
+    def train() -> None:
+        def some() -> Any:
+            yield X[:8], Y[:8]
+            yield X[8:16], Y[8:16]
+            if rank() == 1:
+                raise OSError("the file is gone")
+            yield X[:8], Y[:8]
+
+        trainer_of("data").fit(some, verbose=0)
+
+    with pytest.raises(OSError, match="the file is gone"):
+        on_ranks(2, train)
+
+
+def test_an_interrupt_of_one_rank_ends_all() -> None:
+    told: list[str] = []
+
+    class Interrupts(Callback):
+        def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
+            if rank() == 1 and epoch == 2:
+                raise KeyboardInterrupt
+
+    def train() -> None:
+        try:
+            trainer_of("zero2").fit(X, Y, batch_size=8, epochs=4, verbose=0, callbacks=Interrupts())
+        except RankError as error:
+            told.append(error.message)
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        on_ranks(2, train)
+    assert told == ["rank 1 failed: KeyboardInterrupt"]
 
 
 def test_a_loss_that_is_no_number_is_told_alike_on_all_ranks() -> None:

@@ -127,6 +127,14 @@ def test_batch_norm_takes_the_statistics_of_all_rows(stage: int, ranks: int, sha
     assert_close(on_ranks(trainer, data, ranks, shards, stage), alone(trainer, data), 1e-4, 2e-5)
 
 
+@pytest.mark.parametrize(("ranks", "shards"), [(2, 1), (4, 1), (2, 2), (1, 4)])
+def test_batch_norm_of_ranks_that_count_differently(ranks: int, shards: int) -> None:
+    """A row takes part in the losses of other ranks, by way of the statistics: these weigh as much as theirs."""
+    data = [(x, np.where(np.arange(ROWS) < 3, 1, y)) for x, y in batches()]
+    trainer = trainer_of(ADAMW(), nn.CrossEntropyLoss(ignore_index=1), net=normed())
+    assert_close(on_ranks(trainer, data, ranks, shards), alone(trainer, data), 1e-4, 2e-5)
+
+
 def test_statistics_of_each_shard() -> None:
     """Moving statistics are the mean of those of the shards: the same on all ranks."""
     data, trainer = batches()[:1], trainer_of(optim.SGD(0.0), net=normed())
@@ -241,10 +249,14 @@ def test_what_the_step_sends() -> None:
     trainer = trainer_of(ADAMW(), "mse", net)
     module = DataParallel(Mesh(data=2))(trainer.mod)
     steps = [texts(module), *(texts(ZeRO(s)(module)) for s in (1, 2, 3))]
-    counts = [[text.count(f"R.ccl.{op}(") for op in ("reduce", "reduce_pieces", "gather_pieces")] for text in steps]
-    assert counts == [[2, 0, 0], [2, 0, 1], [1, 1, 1], [1, 1, 1]]
+    counts = [
+        [text.count(f"R.ccl.{op}(") for op in ("reduce", "allreduce", "reduce_pieces", "gather_pieces")]
+        for text in steps
+    ]
+    assert counts == [[1, 1, 0, 0], [1, 1, 0, 1], [0, 1, 1, 1], [0, 1, 1, 1]]
     weighted = trainer_of(ADAMW(), nn.CrossEntropyLoss(ignore_index=1))
-    assert texts(DataParallel(Mesh(data=2))(weighted.mod)).count("R.ccl.reduce(") == 3
+    text = texts(DataParallel(Mesh(data=2))(weighted.mod))
+    assert text.count("R.ccl.reduce(") == 1 and "divisor_of_all = R.ccl.allreduce(" in text
 
 
 def test_modules_print_and_parse() -> None:
