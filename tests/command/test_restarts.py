@@ -19,6 +19,7 @@ from pullback.cli import app
 from pullback.command import launch
 from pullback.command.train import BEST, HISTORY, LAST, place_in, steps_in
 from tests.command.test_train import CONFIG, NET
+from tests.launchers import environment
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="ranks are started on POSIX systems")
 
@@ -78,6 +79,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "net.py").write_text(NET + DEATHS)
     (tmp_path / "c.toml").write_text(CONFIG.replace("epochs = 2", "epochs = 4"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     monkeypatch.setattr(launch, "_wait", lambda seconds: None)
     return tmp_path
 
