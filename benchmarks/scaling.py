@@ -28,21 +28,33 @@ class GPT(nn.Module):
         return (h @ self.token.weight.transpose(0, 1)).transpose(1, 2)
 
 
-def _gpt(rows: int, words: int, length: int, width: int, heads: int, layers: int) -> Job:
+class CharGPT(GPT):
+    """6 blocks of width 384 over 65 characters, texts of 256: 11 million parameters."""
+
+    def __init__(self) -> None:
+        super().__init__(65, 256, 384, 6, 6)
+
+
+class GPT2(GPT):
+    """GPT-2 small: 12 blocks of width 768 over 50,257 words, here for texts of 256: 124 million parameters."""
+
+    def __init__(self) -> None:
+        super().__init__(50257, 256, 768, 12, 12)
+
+
+def _gpt(net: GPT, rows: int) -> Job:
+    words, length = net.token.weight.shape[0], net.place.shape[0]
     text = np.random.default_rng(0).integers(0, words, (rows, length + 1))
     x, y = text[:, :-1].copy(), text[:, 1:].copy()
-    net = GPT(words, length, width, heads, layers)
     return pullback.trainer(net, "cross_entropy", optim.AdamW(lr=3e-4), example=x, seed=0), x, y
 
 
 def chargpt() -> Job:
-    """6 blocks of width 384 over 65 characters, 8 texts of 256: 11 million parameters."""
-    return _gpt(8, 65, 256, 384, 6, 6)
+    return _gpt(CharGPT(), 8)
 
 
 def gpt2() -> Job:
-    """GPT-2 small: 12 blocks of width 768 over 50,257 words, a text of 256: 124 million parameters."""
-    return _gpt(1, 50257, 256, 768, 12, 12)
+    return _gpt(GPT2(), 1)
 
 
 class Block(nn.Module):
@@ -67,7 +79,7 @@ class Block(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """ResNet-50 (He et al. 2015, table 1)."""
+    """ResNet-50 (He et al. 2015, table 1): 26 million parameters."""
 
     def __init__(self, classes: int = 1000) -> None:
         self.conv, self.norm = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(64)
@@ -85,7 +97,6 @@ class ResNet50(nn.Module):
 
 
 def resnet50() -> Job:
-    """ResNet-50 on 4 images of 224×224: 26 million parameters."""
     draw = np.random.default_rng(0)
     x = draw.standard_normal((4, 3, 224, 224), dtype=np.float32)
     net = ResNet50()

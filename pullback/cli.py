@@ -270,7 +270,7 @@ def train(
     from pullback.command import rank_reports
     from pullback.command import train as training
     from pullback.command.train_ranks import TrainingOfRanks
-    from pullback.runtime.ranks import current
+    from pullback.runtime.ranks import RankError, current
 
     texts = settings or []
     if resume is not None and go_on:
@@ -292,13 +292,17 @@ def train(
                 run.prepare(checkpoint, overwrite, go_on)
                 begun = run
                 is_done = run.train(epochs) == 0
+        except RankError:
+            if rank_reports.is_launched():  # who started us says so, once
+                raise typer.Exit(1) from None
+            raise
         except KeyboardInterrupt:
             if begun is not None and current().is_first and not rank_reports.is_launched():  # who started us says so
                 typer.echo(f"interrupted: --resume {begun.folder} goes on", err=True)
             raise typer.Exit(INTERRUPTED) from None
     if current().is_first:
         if is_done:
-            note(f"{job.trainer.epochs} epochs are done already: --epochs says how many there are in all")
+            note(f"{run.done} epochs are done already: --epochs says how many there are in all")
         typer.echo(f"saved in {run.folder}")
 
 

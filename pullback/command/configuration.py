@@ -61,7 +61,7 @@ from pullback.runtime.ranks import current
 
 SECTIONS = ("model", "loss", "optimizer", "trainer", "data", "fit", "callbacks", "output")
 NEEDED = ("model", "loss", "optimizer", "data")
-OUTPUT = ("folder", "monitor", "mode")
+OUTPUT = ("folder", "monitor", "mode", "every_steps")
 ARRAYS = {"x": ("x", "x_train"), "y": ("y", "y_train"), "x_val": ("x_val", "x_test"), "y_val": ("y_val", "y_test")}
 SOURCES = ("name", "file", "csv", "x")  # of data: one of these keys says which
 
@@ -394,7 +394,9 @@ class _Configuration:
 
 def check_fit(table: Table) -> None:
     """The keys are arguments of ``fit`` that a file can give."""
-    _check_keys("fit", table, [k for k in _parameters(Trainer.fit) if k not in ("self", "x", "y", "validation")])
+    _check_keys(
+        "fit", table, [k for k in _parameters(Trainer.fit) if k not in ("self", "x", "y", "validation", "resume")]
+    )
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:

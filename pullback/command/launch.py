@@ -33,7 +33,7 @@ _TICK = 0.05
 LINGER = 8.0  # seconds in which all ranks have to end when one has
 _DRAIN = 2.0  # seconds in which the last output arrives
 _LONGEST_WAIT = 60.0  # seconds before a restart
-_OF_MPI = re.compile(r"Abort\(\d+\) on node \d+ .*MPI_Abort")  # what MPICH says where a rank has said why
+_FRAME = 74 * "-"  # above and below what Open MPI says
 _PR_SET_PDEATHSIG = 1
 
 
@@ -70,6 +70,8 @@ class Start:
         self.ranks, self.program = ranks, program
         self.batch_size: int | None = None  # when the ranks have told it
         self._ended: list[int] = []  # ranks, in the order in which they ended or failed, as far as that is known
+        self._failures: list[str] = []  # of ranks, each with its reason
+        self._last_words: list[str] = []  # of ranks that others have left alone
         self._is_refused = False
         self._watch: Callable[[int, int], None] = lambda rank, pid: None
         self._launchers: list[str] = []  # lines of the launcher's own
@@ -147,7 +149,7 @@ class Start:
 
     def _show(self, stream: _Stream, lines: Sequence[tuple[int | None, str]]) -> None:
         for rank, text in lines:
-            if rank is None or _OF_MPI.match(text):
+            if rank is None or stream.is_of_mpi(rank, text):
                 self._launchers.append(text)
             elif (facts := told(text)) is not None:
                 self._learn(rank, facts)
@@ -157,8 +159,12 @@ class Start:
     def _learn(self, rank: int, facts: dict[str, Any]) -> None:
         if facts.get("host") == socket.gethostname():
             self._watch(rank, facts["pid"])
-        if facts.get("failed"):
+        if "failed" in facts:
             self._has_ended(rank)
+            self._failures.append(f"rank {rank} failed: {facts['failed']}")
+        if "told" in facts:  # by another rank, or by none
+            self._has_ended(rank)
+            self._last_words.append(facts["told"])
         self.batch_size = facts.get("batch_size") or self.batch_size
         self._is_refused |= bool(facts.get("refused"))
 
@@ -199,6 +205,8 @@ class Start:
     def _reason(self, code: int) -> tuple[str, bool]:
         """Why the ranks ended, and whether that is all that the launcher says."""
         text = " ".join(self._launchers)
+        if said := self._failures or self._last_words:
+            return said[0], True
         if self.ranks.launcher is None:
             return f"rank 0 {_how(code % 256 << 8 if code >= 0 else -code)}", True
         if found := re.search(r"process rank (\d+) with PID \d+ on node \S+\s+exited on\s+signal (\d+)", text):
@@ -241,6 +249,15 @@ class _Stream:
         self.file = file
         self.lines = Lines(label)
         self.shown = Together(size, self._print)
+        self._framed: set[int] = set()  # ranks in which Open MPI says something
+
+    def is_of_mpi(self, rank: int, text: str) -> bool:
+        """Whether a line is what a library of MPI writes when its program calls MPI_Abort, which has said why."""
+        if self.file is sys.stdout:
+            return False
+        if text == _FRAME:
+            self._framed ^= {rank}
+        return text == _FRAME or rank in self._framed or re.match(r"Abort\(\d+\) on node \d+ ", text) is not None
 
     def _print(self, text: str) -> None:
         print(text, file=self.file, flush=True)

@@ -33,10 +33,11 @@ def tell_place() -> None:
 
 def told(line: str) -> dict[str, Any] | None:
     """What a line of output tells; None where it is output."""
-    if not line.startswith(_MARK):
+    _, mark, text = line.partition(_MARK)  # other text may stand before it in the same line
+    if not mark:
         return None
     try:
-        facts = json.loads(line.removeprefix(_MARK))
+        facts = json.loads(text)
     except ValueError:  # the rank ended while it wrote
         return {}
     return facts if isinstance(facts, dict) else {}

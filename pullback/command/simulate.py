@@ -77,7 +77,9 @@ class Answer:
         network = question.network
         link = network.local if network.ranks_per_node == MANY else network.link
         speed = "" if question.speed == 1.0 else f", {question.speed:g} times as fast as measured"
-        return f"{step.title}: {rows}, {threads} a rank{speed}, {link}"
+        jitter = "" if not question.jitter else f", speeds that differ by {question.jitter:.3g}"
+        slowest = "" if question.slowest == 1.0 else f", one rank {question.slowest:g} times as slow"
+        return f"{step.title}: {rows}, {threads} a rank{speed}{jitter}{slowest}, {link}"
 
     def table(self) -> Table:
         """A row for each prediction."""

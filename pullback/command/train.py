@@ -125,11 +125,13 @@ def _trainer_and_fit(found: Any, where: str) -> tuple[Trainer, dict[str, Any]]:
 
 class Files(Monitor):
     """The callback that keeps what a run has trained: the last epoch, and the best by ``monitor`` (by default that of
-    the validation rows, or else the loss)."""
+    the validation rows, or else the loss); with ``every_steps`` the last of so many steps, too."""
 
-    def __init__(self, folder: Path, monitor: str | None, mode: str | None) -> None:
+    def __init__(self, folder: Path, monitor: str | None, mode: str | None, every_steps: int | None = None) -> None:
         super().__init__("loss" if monitor is None else monitor, "auto" if mode is None else mode)
-        self.folder, self._asked = folder, monitor is not None
+        if every_steps is not None and (type(every_steps) is not int or every_steps < 1):
+            raise ArgumentError(f"output.every_steps must be an int ≥ 1, got {every_steps!r}")
+        self.folder, self._asked, self.every_n_steps = folder, monitor is not None, every_steps
         self.earlier: list[dict[str, str]] = []  # the lines of the history that the run goes on with
 
     def check(self, known: Sequence[str], modes: dict[str, str]) -> None:
@@ -141,6 +143,9 @@ class Files(Monitor):
         if (self.folder / BEST).exists():
             for value in (float(line[self.monitor]) for line in self.earlier if line.get(self.monitor)):
                 self.best = value if self.is_better(value, self.best) else self.best
+
+    def on_steps(self, step: int, logs: dict[str, float]) -> None:
+        self.trainer.save(self.folder / LAST)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
         if self.is_better(logs[self.monitor], self.best):
@@ -154,16 +159,18 @@ class Run:
 
     def __init__(self, job: Job, folder: Path) -> None:
         self.trainer, self.fit, self.folder = job.trainer, dict(job.fit), folder
-        self.files = Files(folder, job.output.get("monitor"), job.output.get("mode"))
+        self.files = Files(folder, *(job.output.get(name) for name in ("monitor", "mode", "every_steps")))
+        self.resume: Path | None = None
         self.goes_on = False  # with what is in the folder
+        self.done = self.steps = 0  # epochs and steps of what it goes on from
 
     def prepare(self, resume: Path | None, overwrite: bool, go_on: bool = False) -> None:
-        """Load what the run goes on from, and look at what there is. ``go_on``: from the folder's last checkpoint,
-        where it has one."""
-        resume, there = on_first_rank(lambda: self._found(resume, overwrite, go_on))
-        self.goes_on = resume is not None and resume.resolve().parent == self.folder.resolve()
-        if resume is not None:
-            self.trainer.load(resume)
+        """Look at what there is, and at what the run goes on from. ``go_on``: from the folder's last checkpoint, where
+        it has one."""
+        self.resume, there = on_first_rank(lambda: self._found(resume, overwrite, go_on))
+        if self.resume is not None:
+            self.goes_on = self.resume.resolve().parent == self.folder.resolve()
+            self.done, self.steps = on_first_rank(lambda: counts_in(self.resume))  # type: ignore[arg-type]
         self.files.earlier = on_first_rank(lambda: self._history(there))
 
     def _found(self, resume: Path | None, overwrite: bool, go_on: bool) -> tuple[Path | None, list[str]]:
@@ -191,7 +198,7 @@ class Run:
         with path.open(newline="") as file:
             reader = csv.DictReader(file)
             lines, heading = list(reader), reader.fieldnames or ()
-        kept = [line for line in lines if _epoch(line) <= self.trainer.epochs]
+        kept = [line for line in lines if _epoch(line) <= self.done]
         if len(kept) < len(lines):
             text = io.StringIO(newline="")
             writer = csv.DictWriter(text, heading)
@@ -203,29 +210,25 @@ class Run:
     def train(self, epochs: int | None) -> int:
         """Train until the trainer has seen so many epochs, those before it was resumed among them; returns how many
         there were to do."""
-        fit, seed = dict(self.fit), self.fit.get("seed")
+        fit = dict(self.fit)
         asked = fit.pop("epochs", 1)
         total = asked if epochs is None else epochs
         if isinstance(total, bool) or not isinstance(total, int) or total < 1:
             raise ArgumentError(f"fit.epochs must be an int ≥ 1, got {total!r}")
-        left = total - self.trainer.epochs
-        if left <= 0:
+        if total <= self.done:
             return 0
-        if seed is not None and self.trainer.epochs:  # it has had its effect
-            del fit["seed"]
         own = fit.pop("callbacks", None)
         log = CSVLogger(self.folder / HISTORY, append=self.goes_on)
         callbacks = [*(own if isinstance(own, (list, tuple)) else [own] if own is not None else []), log, self.files]
-        begun = self.trainer.steps
         tell(batch_size=self._divided(fit))
         try:
-            self.trainer.fit(**fit, epochs=left, callbacks=callbacks)
+            self.trainer.fit(**fit, epochs=total, callbacks=callbacks, resume=self.resume)
         except BaseException:
             # Ranks that fail have made different steps, and do not wait for each other: their last checkpoint stays.
-            if self.trainer.steps != begun and ranks.current().size == 1:  # the steps of an epoch that did not end
+            if self.trainer.steps > self.steps and ranks.current().size == 1:  # the steps of an epoch that did not end
                 self.trainer.save(self.folder / LAST)
             raise
-        return left
+        return total - self.done
 
     def _divided(self, fit: dict[str, Any]) -> int | None:
         """What the number of ranks has to divide: the rows of a batch, or of one of its micro-batches, if all have as
@@ -262,19 +265,24 @@ def folder_of(output: dict[str, Any], source: str, out: Path | None, resume: Pat
     return Path(output.get("folder") or Path("runs") / Path(source.rpartition(":")[0] or source).stem)
 
 
+def counts_in(file: Path) -> tuple[int, int]:
+    """The epochs and steps that a checkpoint has seen."""
+    with open_checkpoint(str(file), _LONGEST_HEADER) as found:
+        return found.record.epochs, found.record.steps
+
+
 def steps_in(folder: Path) -> int:
     """The steps of the last checkpoint of a run; -1 without one."""
     try:
-        with open_checkpoint(str(folder / LAST), _LONGEST_HEADER) as file:
-            return file.record.steps
+        return counts_in(folder / LAST)[1]
     except CheckpointError:
         return -1
 
 
 def place_in(folder: Path) -> str:
     """The last checkpoint of a run, and how far it is."""
-    with open_checkpoint(str(folder / LAST), _LONGEST_HEADER) as file:
-        return f"{folder / LAST} (epoch {file.record.epochs}, step {file.record.steps})"
+    epochs, steps = counts_in(folder / LAST)
+    return f"{folder / LAST} (epoch {epochs}, step {steps})"
 
 
 # ---- ranks
@@ -291,11 +299,14 @@ def as_rank() -> Iterator[None]:
             ranks.start()
             yield
             ranks.current().barrier()  # a rank that ends early looks like one that failed
-        except ranks.RankError:
+        except ranks.RankError as error:
+            tell(told=error.message)
             raise
         except BaseException as error:
-            tell(failed=True, refused=isinstance(error, UserError))
-            ranks.current().fail(f"{type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}".split("\n")[0]
+            if not isinstance(error, KeyboardInterrupt):  # who sends signals knows that
+                tell(failed=reason, refused=isinstance(error, UserError))
+            ranks.current().fail(reason)
             raise
 
 

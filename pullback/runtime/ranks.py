@@ -19,6 +19,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import numpy as np
@@ -276,14 +277,14 @@ class Native(Ranks):
 
 _alone = Alone()
 _process: list[Ranks] = []  # those that a launcher started, once start() has been called
-_mine = threading.local()
+_mine: ContextVar[Ranks | None] = ContextVar("ranks", default=None)  # deep recursion goes on in another thread
 _starting = threading.Lock()
 _LAST_WORDS = 0.5  # seconds in which other ranks hear why, until their processes are ended
 
 
 def current() -> Ranks:
     """The ranks that the calling thread belongs to."""
-    mine = getattr(_mine, "ranks", None)
+    mine = _mine.get()
     return mine if mine is not None else _process[0] if _process else _alone
 
 
@@ -297,7 +298,7 @@ def start() -> Ranks:
     another one than the launcher's.
     """
     with _starting:
-        if getattr(_mine, "ranks", None) is None and not _process:
+        if _mine.get() is None and not _process:
             started = mpi.launcher()
             if started is not None or mpi.is_begun():
                 _begin(mpi.join(started))
@@ -346,7 +347,7 @@ def _begin(job: mpi.Job) -> None:
 def _forget() -> None:
     """The child of a fork is alone."""
     _process.clear()
-    _mine.__dict__.clear()
+    _mine.set(None)
 
 
 in_child(_forget)
@@ -356,12 +357,11 @@ renewed(sys.modules[__name__], "_starting")
 @contextlib.contextmanager
 def using(ranks: Ranks) -> Iterator[Ranks]:
     """Make these the calling thread's ranks, as long as the block runs."""
-    before = getattr(_mine, "ranks", None)
-    _mine.ranks = ranks
+    token = _mine.set(ranks)
     try:
         yield ranks
     finally:
-        _mine.ranks = before
+        _mine.reset(token)
 
 
 def run_local(size: int, function: Callable[[int], T]) -> list[T]:

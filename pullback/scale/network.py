@@ -55,7 +55,8 @@ class Network:
     Ranks are numbered node by node, ``ranks_per_node`` on each. ``link`` leads from node to node, and the ranks of a
     node share it; ``local`` is between ranks of one node: their memory, so that it is a processor that moves the bytes.
     ``cores``: of a node, on which its ranks compute; None: enough for all threads and one more for each rank.
-    ``addition``, ``copying``: bytes a second at which a processor adds up and packs what is sent.
+    ``addition``, ``copying``: bytes a second at which a processor adds up and packs what is sent. ``polling``: seconds
+    until the engine's own thread sees a message; a rank that waits sees it at once.
 
     >>> Network(Link(12.5e9, 1e-5), ranks_per_node=4)
     """
@@ -66,6 +67,7 @@ class Network:
     cores: int | None = None
     addition: float = 8e9
     copying: float = 10e9
+    polling: float = 5e-5  # half of its longest pause, and of what the system adds to that
 
     def __post_init__(self) -> None:
         for name in ("ranks_per_node", "cores"):

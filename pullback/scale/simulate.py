@@ -152,7 +152,7 @@ class _Play:
     def play(self, work: float, ticket: int | None = None) -> None:
         """Let time pass until so many seconds of kernels are computed, or until a collective has ended."""
         while True:
-            self.serve()
+            self.serve(work > 0)
             if work <= _EPSILON and (ticket is None or ticket in self.ended):
                 self.ended.discard(ticket)
                 return
@@ -182,11 +182,12 @@ class _Play:
         rate = min(1.0, network.cores / wanted) if wanted else 1.0
         return rate, rate
 
-    def serve(self) -> None:
+    def serve(self, computing: bool) -> None:
         """End the round that was served, and collectives whose last round is there; take up the next round, of the
         oldest collective that is ready."""
         if self.served is not None and max(self.served.wire, self.served.processor) <= _EPSILON:
-            self.served.job.ready = self.now + self.served.latency
+            unseen = self.network.polling if computing else 0.0
+            self.served.job.ready = self.now + self.served.latency + unseen
             self.served = None
         served = None if self.served is None else self.served.job
         for ticket, job in list(self.jobs.items()):

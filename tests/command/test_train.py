@@ -255,8 +255,9 @@ SETTINGS = {
     "callbacks.EarlyStopping=1": "callbacks.EarlyStopping must be a table, got 1",
     "output.monitor=val_acuracy": "there will be no 'val_acuracy'; there will be: loss, val_loss, val_accuracy: did",
     "output.monitor=7": "monitor must be the name of a metric, got 7",
-    "output.path=x": "[output] has no setting 'path'\nhint: it has: folder, monitor, mode",
+    "output.path=x": "[output] has no setting 'path'\nhint: it has: folder, monitor, mode, every_steps",
     "output.mode=most": 'mode must be "auto", "min" or "max", got \'most\'',
+    "output.every_steps=0": "output.every_steps must be an int ≥ 1, got 0",
     "output.folder=7": "output.folder must be a path, got 7",
 }
 

@@ -16,7 +16,7 @@ from pullback.scale.step import STAGES, Begin, End, Kernel, Memory, RankStep, St
 MEMORY = (Memory(4_000_000, 8_000_000, 10, 900), Memory(4_000_000, 8_000_000, 10, 900))
 DATA = RankStep((Kernel("a", 1e-2), Begin(0, "reduce", ((1_000_000, 1_000_000),), 4), End(0)), MEMORY)
 STEP = Step("net", 8, 1, (2, 4), 1e-2, 0.0, 4_000_000, 4_000_000, 8_000_000, {"data": DATA})
-NETWORK = Network(Link(1e9, 1e-5, 0.0), addition=math.inf, copying=math.inf)
+NETWORK = Network(Link(1e9, 1e-5, 0.0), addition=math.inf, copying=math.inf, polling=0.0)
 
 
 def seconds(ranks: int) -> float:

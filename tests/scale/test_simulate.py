@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from pullback.scale.network import Link, Network
 from pullback.scale.program import Compute, Item, Program, Start, Wait
 from pullback.scale.simulate import simulate
 
-NETWORK = Network(Link(1e9, 1e-5, 0.0), addition=math.inf, copying=math.inf)
+NETWORK = Network(Link(1e9, 1e-5, 0.0), addition=math.inf, copying=math.inf, polling=0.0)
 RANKS, ELEMENTS = 4, 250_000
 ROUND = 3 * ELEMENTS / 1e9  # seconds of the link in each of a reduction's two rounds
 REDUCE = Collective("reduce", (ELEMENTS,))
@@ -64,13 +65,22 @@ def test_short_ones_rest_until_they_are_waited_for() -> None:
     assert found.seconds == pytest.approx(1e-3 + short.seconds(RANKS, NETWORK))
 
 
+def test_who_computes_sees_messages_late() -> None:
+    """The engine's own thread looks for them now and then: of both rounds."""
+    network = replace(NETWORK, polling=1e-4)
+    items = [Start(0, REDUCE), Compute("a", 5e-3), Wait(0)]
+    ends = [next(s.end for s in played(*items, network=n).spans if s.kind == "collective") for n in (NETWORK, network)]
+    assert ends[1] - ends[0] == pytest.approx(2e-4)
+    assert played(Start(0, REDUCE), Wait(0), network=network) == played(Start(0, REDUCE), Wait(0))
+
+
 def test_one_core_does_both() -> None:
     """Adding up takes as much from the kernels as it takes: nothing is hidden."""
-    network = Network(Link(1e12, 0.0, 0.0), cores=1, addition=1e9, copying=math.inf)
+    network = Network(Link(1e12, 0.0, 0.0), cores=1, addition=1e9, copying=math.inf, polling=0.0)
     work = 3 * ELEMENTS / 1e9
     found = played(Start(0, REDUCE), Compute("a", 4e-3), Wait(0), network=network)
     assert found.seconds == pytest.approx(4e-3 + work, rel=1e-2) and found.waiting == 0
-    spare = Network(Link(1e12, 0.0, 0.0), cores=2, addition=1e9, copying=math.inf)
+    spare = Network(Link(1e12, 0.0, 0.0), cores=2, addition=1e9, copying=math.inf, polling=0.0)
     assert played(Start(0, REDUCE), Compute("a", 4e-3), Wait(0), network=spare).seconds == pytest.approx(4e-3)
 
 

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from pullback.ir.environment import switch
 from pullback.ir.errors import UserError
 from pullback.relax.training.history import EpochRecord, History
 from pullback.relax.training.notebook import Area, cell, in_notebook
@@ -231,6 +232,8 @@ def _console() -> Any:
 def _is_terminal() -> bool:
     """Whether a bar can be drawn. Loading rich takes a thirtieth of what the demo trains for, so it is asked only where
     it might say yes."""
+    if switch("PULLBACK_LAUNCHED"):  # Open MPI gives its ranks terminals, which nobody sees
+        return False
     with suppress(AttributeError, ValueError):  # no output, or a closed one
         if sys.stdout.isatty():
             return bool(_console().is_terminal)

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.errors import ArgumentError
+from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import structural_equal
 from pullback.ir.passes import Pass
@@ -89,7 +89,7 @@ class JoinRun(Pass):
     >>> losses, done, params, states, optim_states = found
 
     Raises ArgumentError for what is no trainer module and for numbers that make no batch, and UserError where the model
-    cannot be derived for batches of that size.
+    cannot be derived for batches of that size, and for a module of several ranks.
     """
 
     rows: int
@@ -111,6 +111,9 @@ class JoinRun(Pass):
 
     def run(self, module: IRModule) -> IRModule:
         interface = Interface.of(module)
+        if interface.distributed is not None:
+            message = f"JoinRun joins a training of one process, and this one is that of {interface.distributed.ranks}"
+            raise UserError(f"{message} ranks", hint="set it up without distributed=; trainer.fit trains on all ranks")
         size = self._size(interface)
         whole, left = divmod(self.rows, size)
         left = 0 if self.drop_last else left

@@ -212,12 +212,16 @@ def summarize(
 def _step_of(
     trainer: Trainer, batch_size: int | None, sizes: Mapping[str, int]
 ) -> tuple[int | None, Any, dict[str, int]]:
-    """The number of rows, the virtual machine that has the step for them, and the values of its symbolic sizes."""
+    """The number of rows, of several ranks those of this one, the virtual machine that has the step for them, and the
+    values of its symbolic sizes."""
     batch = trainer._interface.batch
     if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1):
         raise ArgumentError(f"batch_size must be an int ≥ 1, got {batch_size!r}", hint="summary(batch_size=64)")
     rows = batch_size or (batch if isinstance(batch, int) else ROWS if batch is not None else None)
-    vm = trainer._programs.of(rows).training_vm
+    whole = rows
+    if rows is not None and trainer._interface.distributed is not None:
+        rows = trainer._placement.share.of(rows).rows
+    vm = trainer._programs.of(rows, whole).training_vm
     symbolic = {v.name for v in symbolic_vars(vm.executable.module[STEP].struct_info)}
     bound = dict(sizes)
     if isinstance(batch, Size) and batch.name in symbolic:

@@ -629,9 +629,10 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         that are no part of a gradient's kernel. The rows of a script's model are its lines, by the variables that they
         compute.
 
-        ``batch_size``: by default that of the model, or of the last profile, or 64. ``depth``: modules below so many
-        dots of a name count for those above. ``sizes``: the values of other symbolic sizes, by name. The step is
-        planned for that, which takes as long as compiling it without generating code.
+        ``batch_size``: by default that of the model, or of the last profile, or 64; of a trainer over several ranks the
+        step, its memory and its FLOPs are those of one rank, which has a part of these rows. ``depth``: modules below
+        so many dots of a name count for those above. ``sizes``: the values of other symbolic sizes, by name. The step
+        is planned for that, which takes as long as compiling it without generating code.
 
         >>> print(trainer.summary(64).memory)
 
@@ -683,7 +684,9 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         names = ", ".join(slot.name for slot in slots[:FEW])
         more = f", {len(slots) - FEW} more" if len(slots) > FEW else ""
         parameters = f"{elements:,} parameters ({names}{more})" if slots else "no parameters"
-        return f"Trainer({model}{parameters}; loss: {record.loss}; optimizer: {record.optimizer}; steps: {self.steps})"
+        ranks = f"; ranks: {self._placement.size}" if self._placement.size > 1 else ""
+        training = f"loss: {record.loss}; optimizer: {record.optimizer}; steps: {self.steps}"
+        return f"Trainer({model}{parameters}; {training}{ranks})"
 
 
 def _identity(interface: Interface) -> dict[str, str]:

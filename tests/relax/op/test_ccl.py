@@ -13,6 +13,7 @@ import pytest
 
 import pullback
 from pullback import relax
+from pullback.ir.depth import deep
 from pullback.ir.errors import DifferentiationError, ShapeError, UserError
 from pullback.ir.module import IRModule
 from pullback.relax.block_builder import BlockBuilder
@@ -245,3 +246,12 @@ def test_constants_are_not_folded_over_ranks() -> None:
     module = module_of(lambda x: ops.add(x, ops.ccl.allreduce(relax.const(np.float32(1)))), ())
     for own in run(module, "llvm", 3, lambda r: [np.float32(0)]):
         assert own[0] == 3
+
+
+def test_ranks_are_known_in_deep_recursion() -> None:
+    """What recurses deeply goes on in another thread, which is the same rank."""
+
+    def depth(n: int) -> int:
+        return current().rank if n == 0 else depth(n - 1)
+
+    assert run_local(2, lambda _: deep(depth)(20_000)) == [0, 1]

@@ -147,7 +147,9 @@ def test_a_step_that_fails_on_one_rank_ends_all() -> None:
 
     error = error_of(2, train)
     assert isinstance(error, ArgumentError) and "from 0 to 2, got 3" in error.message
-    assert told[1].startswith("ArgumentError: the targets must hold classes from 0 to 2, got 3 at index (7,)")  # of the batch
+    assert told[1].startswith(
+        "ArgumentError: the targets must hold classes from 0 to 2, got 3 at index (7,)"
+    )  # of the batch
     assert told[0].startswith("RankError: rank 1 failed: ")
 
 

@@ -16,6 +16,7 @@ from pullback.callbacks import Callback, CSVLogger, EarlyStopping, LambdaCallbac
 import pullback
 from pullback import nn, optim
 from pullback.distributed import exchange, is_first, rank
+from pullback.ir.errors import UserError
 from pullback.runtime.ranks import current
 from tests.relax.training.several import (
     STAGES,
@@ -160,7 +161,7 @@ def test_an_adapter_is_written_once(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_an_error_everywhere(tmp_path: Path) -> None:
     def save() -> str:
         trainer = trainer_of("data", adapt=nn.LoRA(rank=2, targets=["0"]))
-        with pytest.raises(pullback.ir.errors.UserError) as error:
+        with pytest.raises(UserError) as error:
             trainer.save_adapter(tmp_path / "missing" / "adapter.safetensors")
         losses_of(trainer)  # all ranks go on
         return error.value.message
@@ -259,3 +260,29 @@ def test_a_library_is_written_once(tmp_path: Path) -> None:
     for found in on_ranks(2, lambda: export("zero3")):
         assert found[:2] == expected[:2] and found[2] == "zero3"
     assert (tmp_path / "zero3" / "manifest.json").exists()
+
+
+def test_a_summary_is_of_a_ranks_step(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of the rows, and of the optimizer's states."""
+
+    def look(distributed: Any) -> Any:
+        trainer = trainer_of(distributed, target="llvm")
+        found = trainer.summary(8)
+        return found.rows_of_batch, found.rows[1].flops, repr(trainer)
+
+    rows, flops, _ = look(None)
+    capsys.readouterr()
+    for found, own, text in on_ranks(2, lambda: look("zero1")):
+        assert found * 2 == rows == 8 and flops is not None and own < 0.6 * flops
+        assert text.endswith("steps: 0; ranks: 2)")
+    assert capsys.readouterr().out.count("A step of 4 rows") == 1
+
+
+def test_a_joined_training_is_of_one_process() -> None:
+    def join() -> str:
+        with pytest.raises(UserError) as error:
+            pullback.training.JoinRun(rows=8, batch_size=8)(trainer_of("data").mod)
+        return error.value.message
+
+    message = "JoinRun joins a training of one process, and this one is that of 2 ranks"
+    assert on_ranks(2, join) == [message] * 2
