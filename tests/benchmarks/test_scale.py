@@ -242,6 +242,8 @@ def test_memory_rows_and_verdict():
     assert scale.memory_rows([good], 2) == [
         ["zero1", "4,000", "4,000", "8,000", "4,400", "12,400", "12,500", "1.03"],
     ]
-    assert scale.memory_is_close(good, 2)
-    assert not scale.memory_is_close(of(4000, 4000, 4400, 14000), 2)  # more than planned
-    assert not scale.memory_is_close(of(4000, 8000, 4400, 16400), 2)  # states that are not divided
+    assert scale.memory_is_close(good, 2, is_bare=True)
+    assert not scale.memory_is_close(of(4000, 4000, 4400, 14000), 2, is_bare=True)  # more than planned
+    assert not scale.memory_is_close(of(4000, 8000, 4400, 16400), 2, is_bare=False)  # states that are not divided
+    full = of(4000, 4000, 6000, 14000)  # activations, or gradients twice
+    assert scale.memory_is_close(full, 2, is_bare=False) and not scale.memory_is_close(full, 2, is_bare=True)
