@@ -90,7 +90,7 @@ def test_another_number_measured_itself(step: Step) -> None:
         assert [type(i) for i in found.items] == [type(i) for i in told.items]
         assert found.collectives == told.collectives
         found_memory, told_memory = eight.memory(stage, 8).total, step.memory(stage, 8).total
-        assert told_memory == pytest.approx(found_memory, rel=0.05)
+        assert told_memory == pytest.approx(found_memory, rel=0.05, abs=64 * 12)  # each of 12 pieces is aligned
 
 
 def test_buckets() -> None:
