@@ -108,7 +108,11 @@ def run_memory(
 
 def _measured(name: str, sides: Sequence[Job], rounds: int, seconds: float) -> list[Measurement]:
     with report.console.status(name) as status:
-        return measure(sides, rounds, seconds, say=lambda line: status.update(f"{name}: {line}"), start=RunningJob)
+
+        def say(line: str) -> None:
+            status.update(f"{name}: {line}")
+
+        return measure(sides, rounds, seconds, say=say, start=RunningJob, tell=True)
 
 
 # ---- sides
