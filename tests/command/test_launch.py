@@ -45,7 +45,7 @@ def cut(data: bytes, seed: int) -> list[bytes]:
 
 
 def lines_in(data: bytes, launcher: Launcher | None, seed: int) -> list[tuple[int | None, str]]:
-    found = Lines(launcher and launcher.label)
+    found = Lines(None if launcher is None else launcher.label)
     return [line for piece in cut(data, seed) for line in found.feed(piece)] + found.rest()
 
 
