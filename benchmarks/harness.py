@@ -163,11 +163,12 @@ def measure(
     cached: bool = False,
     say: Callable[[str], None] = lambda line: None,
     start: Callable[[Side, Path], Asked] = Worker,
+    tell: bool = False,
 ) -> list[Measurement]:
     """Build every side, then run `rounds` interleaved rounds of `seconds` for each case of each side.
 
     `cached` builds every side once more, in a new process over the caches that the first one left. `start` starts a
-    side that is more than one process.
+    side that is more than one process. With `tell` each side tells at the end what it knows of itself.
     """
     measurements = [Measurement(side) for side in sides]
     with tempfile.TemporaryDirectory(prefix="pullback-bench-") as folder:
@@ -183,6 +184,9 @@ def measure(
                 for m in measurements:
                     for case in m.results:
                         _guard(m, _round, workers[id(m)], case, seconds)
+            for m in measurements if tell else ():
+                say(f"asking {m.side.name}")
+                _guard(m, _tell, workers[id(m)])
         finally:
             for worker in workers.values():
                 worker.__exit__()
@@ -244,6 +248,10 @@ def _round(m: Measurement, worker: Asked, case: str, seconds: float) -> None:
     m.quick.setdefault(case, []).append(answer["quick_seconds"])
     m.memory_bytes = answer["memory_bytes"]
     m.idle_processor_seconds = answer["idle_processor_seconds"]
+
+
+def _tell(m: Measurement, worker: Asked) -> None:
+    m.about = worker.ask(do="tell")["about"]
 
 
 def environment_of(side: Side, cache: Path) -> dict[str, str]:

@@ -19,13 +19,15 @@ Rows = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
 @dataclass(frozen=True)
 class ScaleModel:
     """``net(nn)`` makes the model; ``batch``: rows of all ranks together; ``rows(generator, count)`` draws inputs and
-    labels. ``tolerance``: relative, of ten losses in float32 between sides, whose sums have other orders."""
+    labels. ``tolerance``: relative, of ten losses in float32 between sides, whose sums have other orders.
+    ``is_bare``: parameters, gradients and optimizer states are nearly all that a step holds."""
 
     title: str
     net: Callable[[Any], Any]
     batch: int
     rows: Rows
     tolerance: float
+    is_bare: bool = False
 
     def data(self) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and labels of the batch on which all steps are made."""
@@ -98,11 +100,11 @@ def _text(length: int, characters: int = 65) -> Rows:
     return rows
 
 
-_WIDE = (1024,) * 9 + (10,)
+_WIDE = (1024,) * 25 + (10,)
 MODELS = {
     "mlp": ScaleModel("MLP 784-128-128-10, batch 512, Adam", mlp, 512, _images(784), 1e-4),
     "chargpt": ScaleModel("char-GPT 6x384, 6 heads, 4x256 characters, Adam", char_gpt, 4, _text(256), 2e-3),
-    "wide": ScaleModel(  # what a rank holds is parameters, gradients and optimizer states, nearly nothing else
-        "MLP of 8 layers 1024x1024, batch 8, Adam", lambda nn: mlp(nn, _WIDE), 8, _images(1024), 2e-3
+    "wide": ScaleModel(
+        "MLP of 24 layers 1024x1024, batch 8, Adam", lambda nn: mlp(nn, _WIDE), 8, _images(1024), 2e-3, is_bare=True
     ),
 }

@@ -66,12 +66,14 @@ def serve(
     prepare: Callable[..., Cases],
     draw: Callable[..., object] = lambda *arguments: None,
     about: Callable[[], dict[str, Any]] = dict,
+    tell: Callable[[], dict[str, Any]] = dict,
 ) -> None:
     """Answer the parent's commands until it closes the pipe.
 
     `load()` imports the library and returns versions; `draw(*arguments)` draws values, which counts neither as the
     side's time nor as its memory; `prepare(*arguments)` builds and compiles the named cases; `about()` says what else
-    the parent's table has of the side that was built.
+    the parent's table has of the side that was built, `tell()` what it has of it after all rounds: that may take time
+    and memory.
     """
     commands, answers = _channel()
     threads, arguments = int(sys.argv[1]), sys.argv[2:]
@@ -90,6 +92,8 @@ def serve(
         if command["do"] == "build":
             cases, answer = _build(prepare, arguments)
             answer["about"] = about()
+        elif command["do"] == "tell":
+            answer = {"about": tell()}
         else:
             answer = _round(cases[command["case"]], command["seconds"], command.get("steps"))
             answer |= {"memory_bytes": high_water_bytes() - baseline, "idle_processor_seconds": idle_seconds}

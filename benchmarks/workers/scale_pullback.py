@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.scale_models import LEARNING_RATE, MODELS, initial
-from benchmarks.workers.protocol import Cases, serve
+from benchmarks.workers.protocol import Cases, serve, start_watching_memory
 
 if TYPE_CHECKING:
     from pullback.relax.training import Trainer
@@ -40,13 +40,16 @@ def prepare(name: str, stage: str, told: str) -> Cases:
         TOLD[told] = lambda: profile(trainer, x, y)
     else:
         TOLD[told] = lambda: memory(trainer, MODELS[name].batch, batch)
+    trainer.update(x, y)
+    gc.collect()
+    start_watching_memory()
     return {"step": lambda: trainer.update(x, y).item()}
 
 
-def about() -> dict[str, Any]:
+def tell() -> dict[str, Any]:
     from pullback import distributed
 
-    return {"rank": distributed.rank()} | {told: tell() for told, tell in TOLD.items()}
+    return {"rank": distributed.rank()} | {told: asked() for told, asked in TOLD.items()}
 
 
 def trainer_of(name: str, stage: str) -> Trainer:
@@ -95,4 +98,4 @@ def memory(trainer: Trainer, batch: int, batch_bytes: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(load, prepare, about=about)
+    serve(load, prepare, tell=tell)

@@ -9,11 +9,12 @@ The loss that a step returns is that of the rank's rows: to add up those of all 
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Any
 
 from benchmarks.scale_models import LEARNING_RATE, MODELS, initial
-from benchmarks.workers.protocol import Cases, Step, serve, versions_of
+from benchmarks.workers.protocol import Cases, Step, serve, start_watching_memory, versions_of
 
 VARIANTS = ("ddp", "zero1", "fsdp", "fsdp-keep")
 
@@ -30,13 +31,11 @@ def load() -> dict[str, str]:
 
 
 def prepare(name: str, variant: str) -> Cases:
-    return {"step": step_of(name, variant)}
-
-
-def about() -> dict[str, Any]:
-    import torch.distributed
-
-    return {"rank": torch.distributed.get_rank()}
+    step = step_of(name, variant)
+    step()
+    gc.collect()
+    start_watching_memory()
+    return {"step": step}
 
 
 def step_of(name: str, variant: str) -> Step:
@@ -90,4 +89,4 @@ def fully_sharded(net: Any, variant: str) -> tuple[Any, Any]:
 
 
 if __name__ == "__main__":
-    serve(load, prepare, about=about)
+    serve(load, prepare)

@@ -103,7 +103,7 @@ class Convention:
         """What the attribute ``convention`` says, or else the older attributes; an ArgumentError when that does not
         fit the functions. A module with neither has the convention of no function."""
         if ATTRIBUTE in module.attrs:
-            result = _parsed(module.attrs[ATTRIBUTE])._with_step(_adds_up(module))
+            result = _parsed(module.attrs[ATTRIBUTE])._with_step(adds_up(module))
         elif _declares(module) or ("param_num" in module.attrs and BACKBONE in module):
             result = Convention.made(module, random=_integer(module, "random_state_num"), kinds=_older_kinds(module))
         else:
@@ -138,7 +138,7 @@ class Convention:
             ADJOINT: _roles([*loss, *scale], [*values, *gradients]),
             OPTIMIZER: _roles([(PARAMETER, params), *gradients, *optimizer], [(PARAMETER, params), *optimizer]),
         }
-        return Convention({name: roles for name, roles in made.items() if name in module})._with_step(_adds_up(module))
+        return Convention({name: roles for name, roles in made.items() if name in module})._with_step(adds_up(module))
 
     def __getitem__(self, name: str) -> Roles:
         if name not in self.functions:
@@ -339,7 +339,7 @@ def _integer(module: IRModule, key: str) -> int:
     return int(getattr(value, "value", value))
 
 
-def _adds_up(module: IRModule) -> bool:
+def adds_up(module: IRModule) -> bool:
     """Whether the loss is a sum over the batch: by the record that SetupTrainer leaves."""
     record = module.attrs.get("training")
     return isinstance(record, Mapping) and record.get("reduction") == "sum"

@@ -19,6 +19,7 @@ from pullback.cli import app
 from pullback.command import launch
 from pullback.command.train import BEST, HISTORY, LAST, place_in, steps_in
 from tests.command.test_train import CONFIG, NET
+from tests.launchers import environment
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="ranks are started on POSIX systems")
 
@@ -37,7 +38,7 @@ def die(once="died"):
 
 class Die(callbacks.Callback):
     '''Kills its process: when an epoch begins, when its first checkpoint (the best) or its second (the last) is to be
-    saved, or when that has been written and not put in its place; once, or always.'''
+    saved, or when that has been written and not put in its place, or else after a step; once, or always.'''
 
     def __init__(self, epoch, when="begin", always=False):
         self.epoch, self.when, self.saves = epoch, when, 0
@@ -60,6 +61,12 @@ class Die(callbacks.Callback):
         self.trainer.save, files.os.replace = dying_save, dying_replace
         self.now = False
 
+    every_n_steps = 1
+
+    def on_steps(self, step, logs):
+        if self.when == "step" and step == self.epoch:
+            self.die()
+
     def on_epoch_begin(self, epoch, logs):
         self.now = epoch == self.epoch
         if self.now and self.when == "begin":
@@ -72,6 +79,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "net.py").write_text(NET + DEATHS)
     (tmp_path / "c.toml").write_text(CONFIG.replace("epochs = 2", "epochs = 4"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     monkeypatch.setattr(launch, "_wait", lambda seconds: None)
     return tmp_path
 
@@ -119,6 +127,12 @@ def test_a_restart_ends_as_if_nothing_had_happened(when: str, undisturbed: objec
     ) in result.stderr
     assert result.stdout.count("epoch 2:") == 1 and result.stdout.endswith("saved in parts\n")
     assert place_in(Path("parts")) == f"{place} (epoch 4, step 8)" and steps_in(Path("parts")) == 8
+
+
+def test_it_goes_on_within_an_epoch(undisturbed: object) -> None:
+    result = call(dying(epoch=4, when="step"), "--out", "parts", "--restarts", "1", "--set", "output.every_steps=3")
+    assert left("parts") == undisturbed
+    assert f"from {Path('parts') / LAST} (epoch 1, step 3)\n" in result.stderr, "the second of two steps is made again"
 
 
 def test_before_the_first_checkpoint_it_begins_again(undisturbed: object) -> None:

@@ -657,14 +657,16 @@ class Callbacks:
         """How many steps there are until one that somebody wants to be called after; None where nobody does."""
         return min((c.every_n_steps - step % c.every_n_steps for c in self._at_steps if c.every_n_steps), default=None)
 
-    def after_steps(self, step: int, loss: float) -> None:
-        """Some steps were made: call those who want to be called after this one."""
+    def after_steps(self, step: int, loss: float) -> bool:
+        """Some steps were made: call those who want to be called after this one. Returns whether there are any: all
+        ranks stop at the same steps for them, so what they decide may be looked at."""
         if step == self._step:
-            return
+            return False
         self._step = step
-        for callback in self._at_steps:
-            if callback.every_n_steps and step % callback.every_n_steps == 0:
-                callback.on_steps(step, {"loss": loss})
+        called = [c for c in self._at_steps if c.every_n_steps and step % c.every_n_steps == 0]
+        for callback in called:
+            callback.on_steps(step, {"loss": loss})
+        return any(callback.on_every_rank for callback in called)
 
     def batch_end(self, step: int, loss: float) -> None:
         for callback in self._at_batches:

@@ -493,7 +493,7 @@ class Fitting(Feeding):
             looks_up = run.pace.looks_up()
             if run.callbacks.watch_batches and (looks_up or not run.callbacks.decide_within):
                 self._batch_end(run, epoch.loss)
-            run.callbacks.after_steps(self.steps, epoch.loss)
+            looks_up |= run.callbacks.after_steps(self.steps, epoch.loss)
             if looks_up and self.stop_training:
                 return False
         return True

@@ -132,9 +132,7 @@ class Placement:
         ranks = self.ranks
         if ranks.size == 1 or not values:
             return dict(values)
-        arrays = [np.asarray(value) for value in values.values()]
-        found = ranks.collective("broadcast", arrays, [a.shape for a in arrays])
-        return {number: tensor(array) for number, array in zip(values, found, strict=True)}
+        return {n: self._each("broadcast", np.asarray(value), value.shape) for n, value in values.items()}
 
     @cached_property
     def _pieces(self) -> frozenset[tuple[str, str]]:
@@ -155,7 +153,10 @@ class Placement:
         there = [i for i in sorted(numbers) if values[i] is not None]
         if not there:
             return values
-        pieces = [np.asarray(values[i]) for i in there]
-        found = self.ranks.collective("gather_pieces", pieces, [static_shape(slots[i]) for i in there])
-        joined = dict(zip(there, map(tensor, found), strict=True))
+        joined = {i: self._each("gather_pieces", np.asarray(values[i]), static_shape(slots[i])) for i in there}
         return tuple(joined.get(i, value) for i, value in enumerate(values))
+
+    def _each(self, kind: str, array: np.ndarray, shape: tuple[int, ...]) -> Tensor:
+        """What a collective gives for one array. Of many at a time the engine would make one message: memory that it
+        keeps, as much as all parameters take."""
+        return tensor(self.ranks.collective(kind, [array], [shape])[0])

@@ -19,7 +19,7 @@ from typing import Any
 
 from pullback.ir.module import IRModule
 from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.convention import DIVISOR, LOSS, LOSS_VALUE, Convention
+from pullback.relax.convention import LOSS, LOSS_VALUE, Convention, adds_up
 from pullback.relax.expr import Expr, Function, Tuple, Var, const
 from pullback.relax.mutator import emit_body
 from pullback.relax.op.family import masked, narrowed
@@ -86,7 +86,7 @@ def _share(
 ) -> tuple[Any, Any]:
     """A shard's share of the divisor, as a number or a scalar, and whether it counts anything."""
     copies = copies_of(distributed)
-    if DIVISOR not in convention:
+    if adds_up(module):
         return 1.0 / copies, None
     divisor = loss_divisor(RaiseOps()(module), convention[LOSS])
     if is_number(divisor) and distributed.batch != "uneven":
