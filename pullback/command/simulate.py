@@ -33,7 +33,7 @@ from pullback.scale.step import Step, load
 HERE = "here"  # in place of a link
 MANY = 1 << 20  # ranks of a node that has all of them
 SAVED = ".json"  # the ending of a measured step's file
-CHECKED = 50  # steps, of which the best counts
+CHECKED = 200  # steps, of which the best counts
 _FEW = 64  # rows of a batch that nobody gives a size
 
 
@@ -76,9 +76,9 @@ class Answer:
         threads = f"{step.threads} thread" + "s" * (step.threads != 1)
         network = question.network
         link = network.local if network.ranks_per_node == MANY else network.link
-        speed = "" if question.speed == 1.0 else f", {question.speed:g} times as fast as measured"
-        jitter = "" if not question.jitter else f", speeds that differ by {question.jitter:.3g}"
-        slowest = "" if question.slowest == 1.0 else f", one rank {question.slowest:g} times as slow"
+        speed = "" if question.speed == 1.0 else f", {question.speed:g}× as fast"
+        jitter = "" if not question.jitter else f", jitter {question.jitter:.3g}"
+        slowest = "" if question.slowest == 1.0 else f", one rank {question.slowest:g}× as slow"
         return f"{step.title}: {rows}, {threads} a rank{speed}{jitter}{slowest}, {link}"
 
     def table(self) -> Table:

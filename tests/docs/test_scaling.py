@@ -13,8 +13,8 @@ from pullback.cli import app
 from tests.docs.blocks import ROOT
 
 PAGE = (ROOT / "docs/scaling.md").read_text(encoding="utf-8")
-SHOWN = re.findall(r"```sh\npython -m pullback (.*?)```\n+```text\n(.*?)```", PAGE, re.DOTALL)
-DRAWN = re.findall(r"```sh\npython -m pullback ([^`]*?--picture docs/(\S+).*?)```", PAGE, re.DOTALL)
+SHOWN = re.findall(r"```sh\npython -m pullback ([^`]*)```\n+```text\n([^`]*)```", PAGE)
+DRAWN = re.findall(r"```sh\npython -m pullback ([^`]*--picture docs/(\S+)[^`]*)```", PAGE)
 
 
 def test_it_shows_and_draws() -> None:
