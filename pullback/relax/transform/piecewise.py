@@ -2,7 +2,7 @@
 
     def optimizer((w,), (g,), (m,)):  # (784, 10)          def pieces((w,), (g,), (m,)):  # (1960,), on 4 ranks
         m_new = 0.9 * m + g                                     m_new = 0.9 * m + g
-        size = R.sqrt(R.sum(w * w))                    →        total = R.ccl.allreduce(R.sum(w * w))
+        size = R.sqrt(R.sum(w * w))                    →        total = R.ccl.reduce([R.sum(w * w)])
         …                                                       size = R.sqrt(total) …
 
 What is elementwise stays as it is. A sum or an extremum of all elements is that of the piece, then of all ranks; the
@@ -22,6 +22,7 @@ import numpy as np
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
+from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import Value
 from pullback.relax.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, const
@@ -55,6 +56,7 @@ class _Piecewise:
         self.gathers = distributed.deterministic
         self.env: dict[Var, Any] = {}
         self.whole: dict[Expr, TensorStructInfo] = {}  # of each piece, the type of what it is a piece of
+        self.waiting: list[tuple[Var, Call]] = []  # totals whose operands are there
         self.builder = BlockBuilder()
 
     def rewrite(self, function: Function, takes: list[Value]) -> Function:
@@ -66,11 +68,27 @@ class _Piecewise:
             self.env[param] = self.spread(fresh, tree)
             params.append(fresh)
         with self.builder.dataflow():
-            for binding in function.bindings:
-                self.env[binding.var] = self.value(binding.value, binding.var.name)
+            self.bindings(function)
             results = self.outputs(self.tree(function.body.body))
         attrs = {"private": True}
         return Function(tuple(params), self.builder.finish(results), None, attrs, span=function.span)
+
+    def bindings(self, function: Function) -> None:
+        """All bindings, those first that need no total: totals that are there together are sent together."""
+        left = list(function.bindings)
+        while left:
+            later = []
+            for binding in left:
+                if all(v in self.env for v in used_vars(binding.value)):
+                    found = self.value(binding.value, binding.var.name)
+                    if found is None:
+                        self.waiting.append((binding.var, binding.value))  # type: ignore[arg-type]
+                    else:
+                        self.env[binding.var] = found
+                else:
+                    later.append(binding)
+            self.send()
+            left = later
 
     def parameter(self, info: StructInfo, rest: Any) -> tuple[Any, StructInfo]:
         """Of a parameter, which of its tensors are pieces of what (a tree), and its type."""
@@ -114,7 +132,7 @@ class _Piecewise:
         op = expr.op
         assert isinstance(op, Op)
         if op.family == "reduction" and op.short in _TOTALS and _covers(expr):
-            return self.total(expr, args[0], owners[0], name)
+            return self.whole_total(expr, args[0], owners[0], name) if self.gathers else None
         if not (op.family in _ELEMENTWISE or op.short in _LIKE) or not all(self.fits(a, owners[0]) for a in args):
             self.refuse(expr)
         result = self.builder.emit(_called(expr, args), name)
@@ -128,28 +146,50 @@ class _Piecewise:
             return tuple(self.whole[arg].sizes) == tuple(owner.sizes)
         return all(size == 1 for size in arg.struct_info.sizes)
 
-    def total(self, call: Call, arg: Var, owner: TensorStructInfo, name: str) -> Expr:
-        """A reduction of all elements: of the rank's, then of all ranks'."""
-        if self.gathers:
-            whole = self.builder.emit(ops.ccl.gather_pieces([arg], self.ranks, (tuple(owner.sizes),)), f"{name}_whole")
-            return self.builder.emit(_called(call, [whole]), name)
-        short, count = call.op.short, math.prod(owner.sizes)  # type: ignore[union-attr, arg-type]
+    def whole_total(self, call: Call, arg: Var, owner: TensorStructInfo, name: str) -> Expr:
+        """A reduction of all elements, after all of them were gathered."""
+        whole = self.builder.emit(ops.ccl.gather_pieces([arg], self.ranks, (tuple(owner.sizes),)), f"{name}_whole")
+        return self.builder.emit(_called(call, [whole]), name)
+
+    def send(self) -> None:
+        """Reductions of all elements: of the rank's, then, all at once, of all ranks'."""
+        waiting, self.waiting = self.waiting, []
+        parts: dict[tuple[str, str], dict[Var, Expr]] = {}
+        for var, call in waiting:
+            part = self.part(call, var.name)
+            dtype = part.struct_info.dtype  # type: ignore[attr-defined]
+            parts.setdefault((_TOTALS[call.op.short], dtype), {})[var] = part  # type: ignore[union-attr]
+        totals: dict[Var, Any] = {}
+        for (op_type, _), own in parts.items():
+            several = self.builder.emit(ops.ccl.reduce(list(own.values()), op_type=op_type), "totals")
+            one = len(own) == 1
+            totals |= {v: several if one else TupleGetItem(several, k) for k, v in enumerate(own)}
+        for var, call in waiting:
+            self.env[var] = self.finished(call, totals[var], var.name)
+
+    def part(self, call: Call, name: str) -> Expr:
+        """The reduction of the rank's own elements, a scalar."""
+        arg = self.tree(call.args[0])
+        short, count = call.op.short, math.prod(self.whole[arg].sizes)  # type: ignore[union-attr, arg-type]
         length = piece_length(count, self.ranks)
-        value: Any = arg
         if length * self.ranks != count:
-            value = self.builder.emit(self.masked(arg, short, count, length), f"{name}_own")
-        reduction = "sum" if short == "mean" else short
+            arg = self.builder.emit(self.masked(arg, short, count, length), f"{name}_own")
         axes = {"keepdims": False} | ({"axis": None} if "axis" in call.attrs else {})
-        part = self.builder.emit(getattr(ops, reduction)(value, **axes), f"{name}_part")
-        is_bool = part.struct_info.dtype == "bool"  # type: ignore[attr-defined]
-        sent = self.builder.emit(ops.astype(part, "uint8")) if is_bool else part
-        result: Any = self.builder.emit(ops.ccl.allreduce(sent, op_type=_TOTALS[short]), name)
-        if is_bool:
+        reduction = "sum" if short == "mean" else short
+        part = self.builder.emit(getattr(ops, reduction)(arg, **axes), f"{name}_part")
+        is_bool = part.struct_info.dtype == "bool"
+        return self.builder.emit(ops.astype(part, "uint8")) if is_bool else part
+
+    def finished(self, call: Call, total: Any, name: str) -> Expr:
+        """What the reduction gives, of the total of all ranks."""
+        info: Any = call.struct_info
+        result = self.builder.emit(total, name)
+        if info.dtype == "bool":
             result = self.builder.emit(ops.astype(result, "bool"), name)
-        if short == "mean":
-            result = self.builder.emit(ops.divide(result, const(count, result.struct_info.dtype)), name)
-        shape = call.struct_info.sizes  # type: ignore[attr-defined]
-        return self.builder.emit(ops.reshape(result, shape), name) if shape else result
+        if call.op.short == "mean":  # type: ignore[union-attr]
+            count = math.prod(self.whole[self.tree(call.args[0])].sizes)  # type: ignore[arg-type]
+            result = self.builder.emit(ops.divide(result, const(count, info.dtype)), name)
+        return self.builder.emit(ops.reshape(result, info.sizes), name) if info.sizes else result
 
     def masked(self, arg: Any, short: str, count: int, length: int) -> Expr:
         """The piece with what lies behind the last element of the whole replaced: by what changes no total."""
