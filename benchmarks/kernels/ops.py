@@ -16,7 +16,12 @@ from pullback.relax.op.sample import Bools, Domain, Floats, Ints
 SIZES = {"1e3": 1_000, "1e5": 100_000, "1e7": 10_000_000}
 KINDS = ("forward", "gradient")
 NONE = "PyTorch has none"
-NO_CASE = {"random.site": "a state, of two numbers", "shape_to_tensor": "as many numbers as axes"}
+NO_CASE = {
+    "random.site": "a state, of two numbers",
+    "shape_to_tensor": "as many numbers as axes",
+    "random.shard": "a part of what other ops draw",
+    "nn.sync_batch_norm": "that of several ranks: benchmarks scale",
+}
 ROWS = op_table.ROWS | op_table_boxes.ROWS
 
 # Elementwise ops whose name in PyTorch is another, or whose call has more arguments.

@@ -21,6 +21,7 @@ from pullback.relax.transform.plan_memory import plan_memory
 from pullback.relax.transform.verify_plan import PlanError, verify_plan
 from pullback.runtime import get_num_threads, set_num_threads
 from pullback.runtime.library import library, runtime_table
+from pullback.runtime.ranks import Alone, using
 from pullback.script import ir as I
 from pullback.script import relax as R
 from pullback.target import Target
@@ -89,6 +90,7 @@ class Table(ctypes.Structure):
     _fields_ = (
         ("abi", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("parallel_for", "now_ns", "parallel_share", "grow", "shrink")),
+        *((name, ctypes.c_void_p) for name in ("ranks", "start", "wait")),
     )
 
 
@@ -117,11 +119,21 @@ class tracked:  # noqa: N801
         self.table.grow = ctypes.cast(self.callback, ctypes.c_void_p).value
 
     def __enter__(self):
-        self.before, self.native.runtime = self.native.runtime, ctypes.addressof(self.table)
+        self.ranks = using(_With(ctypes.addressof(self.table)))
+        self.ranks.__enter__()
         return self
 
     def __exit__(self, *error):
-        self.native.runtime = self.before
+        self.ranks.__exit__(*error)
+
+
+class _With(Alone):
+    """One rank, with another table."""
+
+    table = 0
+
+    def __init__(self, table: int) -> None:
+        self.table = table
 
 
 def descent(steps: int) -> IRModule:

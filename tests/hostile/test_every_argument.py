@@ -155,7 +155,7 @@ USUAL: dict[Callable[..., Any], dict[str, Any]] = {
 }
 NEEDED_BY_PASSES = {
     "func_name": "backbone", "params": {}, "sizes": {}, "dtype": "bfloat16", "names": ["backbone"], "rows": 2,
-    "function": "backbone", "batch": 2,
+    "function": "backbone", "batch": 2, "num_workers": 2,
 }  # fmt: skip
 
 

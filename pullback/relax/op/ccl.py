@@ -119,7 +119,7 @@ class Allreduce(Op):  # as users call it: an average is an op of its own
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tensors, attrs = self.signature.bind(self.short, args, kwargs)
         if attrs["op_type"] == "avg":
-            return ops.ccl.average(*tensors)
+            return ops.ccl.avg(*tensors)
         return super().__call__(*tensors, **attrs)
 
 
@@ -150,18 +150,18 @@ specialize(_allreduce, Allreduce)
 
 
 def _average_infer(x: TensorStructInfo) -> TensorStructInfo:
-    known_shape("ccl.average", x)
-    expect_dtype("ccl.average", x, "float")
+    known_shape("ccl.avg", x)
+    expect_dtype("ccl.avg", x, "float")
     return TensorStructInfo(x.shape, x.dtype)
 
 
 composite(
-    "ccl.average",
+    "ccl.avg",
     "x",
     infer=_average_infer,
     decompose=lambda x, *, training: ops.divide(ops.ccl.allreduce(x), ops.ccl.allreduce(const(1.0, x.dtype))),
     numpy=lambda x: (_run("reduce", [x], [x.shape]) / x.dtype.type(current().size)).astype(x.dtype),
-    gradient=lambda dy, y, x: (ops.ccl.average(dy),),
+    gradient=lambda dy, y, x: (ops.ccl.avg(dy),),
     doc="The mean over all ranks of their x.",
     te=None,
     **_common,
