@@ -42,7 +42,7 @@ UNTESTED = (
         f"relax.ccl.{name}"
         for name in (
             "allreduce",
-            "average",
+            "avg",
             "allgather",
             "reduce_scatter",
             "broadcast",
