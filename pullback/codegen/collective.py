@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,4 @@ def _pointers(emitter: Statements, buffers: Sequence[Buffer]) -> str:
 
 
 def _bytes(buffer: Buffer) -> int:
-    count = 1
-    for size in buffer.shape:
-        count *= size  # type: ignore[operator]
-    return count * nbytes(buffer.dtype)
+    return math.prod(buffer.shape) * nbytes(buffer.dtype)

@@ -152,17 +152,6 @@ class ZeRO(Pass):
 _ORDER = "apply DataParallel(Mesh(data=4)) first"
 
 
-def for_batch(module: IRModule, rows: int, rank: int) -> tuple[IRModule, int]:
-    """A distributed trainer module for a batch of so many rows, and how many of them one shard of the rank has.
-
-    It has to be derived for these (``rebatched``), unless its batch is symbolic and all shards have equally many.
-    """
-    distributed = Distributed.of(module)
-    assert distributed is not None
-    chosen = distributed.of_batch(rows)
-    return module.with_attr(DISTRIBUTED, chosen.attribute), chosen.rows_of_shard(rows, rank)
-
-
 def with_distribution(module: IRModule, distributed: Distributed) -> IRModule:
     """The trainer module for these ranks: its adjoint is taken anew."""
     raised = RaiseOps()(module)

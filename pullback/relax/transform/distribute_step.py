@@ -155,9 +155,7 @@ class OnRanks:
         nothing = const(np.nan, loss.struct_info.dtype)  # type: ignore[attr-defined]
         return self.builder.emit(ops.where(counts, loss, nothing), "loss")
 
-    def times(self, value: Expr, factor: float | None) -> Expr:
-        if factor is None:
-            return value
+    def times(self, value: Expr, factor: float) -> Expr:
         return self.builder.emit(ops.multiply(value, const(factor, value.struct_info.dtype)))  # type: ignore[attr-defined]
 
     def total(self, values: Sequence[Expr], name: str) -> Expr:
