@@ -10,6 +10,7 @@ from typing import Any
 import griffe
 
 EXAMPLE = re.compile(r"(?<![^\n])>>> .*(?:\n.+)*")  # at the left margin, up to an empty line
+FORMULA = re.compile(r"←|\S {3,}\S")  # in a paragraph whose lines are formulas, with remarks beside them
 ROLE = re.compile(r":(?:class|func|meth|mod|data|attr):`~?([^`]+)`")
 
 
@@ -19,8 +20,8 @@ class Docstrings(griffe.Extension):
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Change one docstring."""
         if obj.docstring is not None:
-            text = ROLE.sub(r"``\1``", obj.docstring.value)
-            obj.docstring.value = EXAMPLE.sub(r"```pycon\n\g<0>\n```", text)
+            text = EXAMPLE.sub(r"```pycon\n\g<0>\n```", ROLE.sub(r"``\1``", obj.docstring.value))
+            obj.docstring.value = "\n\n".join(map(_with_formulas, text.split("\n\n")))
         for decorator in getattr(obj, "decorators", []):
             aged = _arguments(str(decorator.value))
             if aged is not None:
@@ -29,6 +30,12 @@ class Docstrings(griffe.Extension):
                 )
                 old = obj.docstring.value if obj.docstring is not None else ""
                 obj.docstring = griffe.Docstring(old + text, parent=obj)
+
+
+def _with_formulas(paragraph: str) -> str:
+    """The paragraph, as a block where it consists of formulas: its lines stay."""
+    is_block = paragraph.startswith((" ", "```")) or re.match(r"\w+:\n", paragraph)
+    return f"```text\n{paragraph}\n```" if FORMULA.search(paragraph) and not is_block else paragraph
 
 
 def _arguments(decorator: str) -> dict[str, str] | None:

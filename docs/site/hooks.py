@@ -10,6 +10,7 @@ import importlib
 import inspect
 import posixpath
 import re
+import textwrap
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -20,7 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 ADDED = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 PAGES = {path: name for name, path in ADDED.items()}
 
-# The page of each package, and what a page says first.
+PREAMBLE = (
+    (ROOT / "docs/site/preamble.py").read_text(encoding="utf-8").partition('"""\n\n')[2].replace("  # noqa: F401", "")
+)
+
+# The page of each package.
 REFERENCE = {
     "pullback": "pullback", "nn": "pullback.nn", "functional": "pullback.nn.functional", "init": "pullback.nn.init",
     "optim": "pullback.optim", "training": "pullback.relax.training", "callbacks": "pullback.callbacks",
@@ -29,6 +34,7 @@ REFERENCE = {
     "testing": "pullback.testing",
 }  # fmt: skip
 TRAINER = "pullback.relax.training.trainer.Trainer"
+EXAMPLES = '??? note "Examples begin with this"\n\n' + textwrap.indent(f"```python\n{PREAMBLE}```\n", "    ")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 REMARK = re.compile(r"^( *```\w+) \(.*\)$", re.MULTILINE)  # ```sh (not run by the tests)
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
@@ -71,7 +77,7 @@ def reference_page(package: str, page: str, places: dict[str, str]) -> str:
     """The public functions and classes of a package, by their docstrings. ``places``: the page of each, filled here;
     what has a page already is a link to it."""
     module = importlib.import_module(package)
-    lines = [f"# {package}", "", inspect.cleandoc(module.__doc__ or "").partition("\n\n")[0], ""]
+    lines = [f"# {package}", "", inspect.cleandoc(module.__doc__ or "").partition("\n\n")[0], "", EXAMPLES, ""]
     for name in public(package):
         value = getattr(module, name)
         if not (inspect.isclass(value) or inspect.isfunction(value)):

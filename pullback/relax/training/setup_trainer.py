@@ -218,7 +218,7 @@ class SetupTrainer(Pass):
             return False
 
     def _check_states(self, module: IRModule, model: Roles) -> None:
-        """After the outputs that the loss takes and those nobody takes, the backbone returns its new states."""
+        """The backbone returns the loss's outputs, then any extra outputs, then the updated states."""
         info = module[BACKBONE].ret_struct_info
         results = info.fields if isinstance(info, TupleStructInfo) else (info,)
         free, states = len(results) - self.loss.num_backbone_outputs, len(model.taken(STATE))
