@@ -40,7 +40,8 @@ ROOMS = (
     ("pullback.sklearn",),
     ("pullback.relax.frontend",),
     ("pullback.relay", "pullback.contrib", "pullback.error", "pullback.parser", "pullback.testing", "pullback.topi"),
-    ("pullback", "pullback.shortcuts", "pullback.func", "pullback.distributed"),  # the package's face
+    # the package's face
+    ("pullback", "pullback.shortcuts", "pullback.func", "pullback.distributed", "pullback.mypy_plugin"),
     ("pullback.demo",),
     ("pullback.cli", "pullback.__main__", "pullback.show", "pullback.command"),
 )
@@ -88,6 +89,7 @@ RESERVED = {
     "onnx": ("pullback.relax.frontend.onnx",),
     "keras": ("pullback.relax.frontend.keras",),
     "jax": (),
+    "mypy": ("pullback.mypy_plugin",),
 }
 
 
@@ -165,7 +167,7 @@ def test_every_module_has_a_room():
     """A new folder is put in the list on purpose: it must not fall into the package's face."""
     face = room_of("pullback")
     assert [m for m in MODULES if room_of(m) == face] == [
-        "pullback", "pullback.distributed", "pullback.func", "pullback.shortcuts",
+        "pullback", "pullback.distributed", "pullback.func", "pullback.mypy_plugin", "pullback.shortcuts",
     ]  # fmt: skip
 
 

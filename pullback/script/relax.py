@@ -30,10 +30,11 @@ Types and ops work outside scripts too: ``R.Tensor((2, 3))`` is a TensorStructIn
 from __future__ import annotations
 
 import builtins
+import collections.abc as _abc
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, overload
 
 import pullback.relax.op  # noqa: F401  registers the ops
 from pullback.ir.errors import ScriptError, UserError
@@ -307,6 +308,23 @@ def func_attr(attrs: Mapping[str, Any]) -> NoReturn:
     raise UserError("R.func_attr() means something only inside @R.function", hint=hint)
 
 
+class FunctionDecorator(Protocol):
+    """``R.function(…)``, of options."""
+
+    def __call__(self, func: _abc.Callable[..., Any]) -> _expr.Function: ...
+
+
+@overload
+def function(func: _abc.Callable[..., Any]) -> _expr.Function: ...
+@overload
+def function(
+    func: None = None,
+    *,
+    private: bool = False,
+    pure: bool = True,
+    name: str | None = None,
+    names: Mapping[str, str] | None = None,
+) -> FunctionDecorator: ...
 def function(
     func: Any = None,
     *,

@@ -18,7 +18,6 @@ from pullback.relax.op import (  # noqa: F401
     binary,
     call_te,
     call_tir,
-    ccl,
     convolution,
     create,
     ctc,
@@ -38,7 +37,6 @@ from pullback.relax.op import (  # noqa: F401
     margin_loss,
     max_pool,
     methods,
-    nn,
     norm,
     norm_pool,
     normalization,
@@ -46,7 +44,6 @@ from pullback.relax.op import (  # noqa: F401
     pad,
     pixel,
     quantize,
-    random,
     rearrange,
     reduce,
     reference,
@@ -62,22 +59,25 @@ from pullback.relax.op import (  # noqa: F401
     suppression,
     sync_batch_norm,
 )
+from pullback.relax.op import ccl as _
+from pullback.relax.op import nn as _  # noqa: F811
+from pullback.relax.op import random as _  # noqa: F401, F811
 from pullback.relax.op.call_tir import call_tir, call_tir_with_grad  # noqa: F401, F811
 from pullback.relax.op.namespace import Namespace, no_op
 from pullback.relax.op.packed import call_packed, call_pure_packed, register_packed_gradient  # noqa: F401
 from pullback.relax.op.register import register_gradient, register_op  # noqa: F401
 
-nn = Namespace("nn")  # type: ignore[assignment]  # noqa: F811  relax.op.nn.relu, not the file of that family
-random = Namespace("random")  # type: ignore[assignment]  # noqa: F811
+nn = Namespace("nn")  # relax.op.nn.relu, not the file of that family
+random = Namespace("random")
 grad = Namespace("grad")  # ops that gradients need
 image = Namespace("image")
 vision = Namespace("vision")
 batch = Namespace("batch")  # ops over a batch, which VMap makes
-ccl = Namespace("ccl")  # type: ignore[assignment]  # noqa: F811
+ccl = Namespace("ccl")
 _NAMESPACES = {"nn": nn, "random": random, "grad": grad, "image": image, "vision": vision, "batch": batch, "ccl": ccl}
 for _name, _namespace in _NAMESPACES.items():
     _module = sys.modules.setdefault(f"{__name__}.{_name}", ModuleType(f"{__name__}.{_name}"))
-    _module.__getattr__ = _namespace.__getattr__  # type: ignore[method-assign]  # from pullback.relax.op.nn import relu
+    vars(_module)["__getattr__"] = _namespace.__getattr__  # from pullback.relax.op.nn import relu
 for _name in [name for name, value in globals().items() if isinstance(value, ModuleType)]:
     if Op.find(f"relax.{_name}") is not None:
         globals()[_name] = Op.find(f"relax.{_name}")  # relax.op.sort is the op, not the file of that name
