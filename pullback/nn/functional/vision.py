@@ -13,8 +13,8 @@ from pullback.nn.functional.axes import batched, each, is_int, known_sizes
 from pullback.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from pullback.relax import op
 from pullback.relax.expr import const
-from pullback.relax.op.manipulate import any_rows
-from pullback.relax.op.resize import cubic
+from pullback.relax.op.image.resize import cubic
+from pullback.relax.op.manipulate.shape import any_rows
 from pullback.relax.struct_info import format_shape
 
 __all__ = [

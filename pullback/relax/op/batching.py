@@ -25,7 +25,7 @@ from pullback.ir.op import Op, define
 from pullback.relax.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var, tuple_get_item
 from pullback.relax.op.family import zero_gradient
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.reduce import all_of
+from pullback.relax.op.reduction.reduce import all_of
 from pullback.relax.op_calls import lacks_state
 from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, TupleStructInfo, same_info
 from pullback.runtime.dtype import numpy_dtype

@@ -18,7 +18,7 @@ from pullback.ir.foreign import ATTRIBUTES, OPS
 from pullback.ir.op import Op
 from pullback.ir.words import explained
 from pullback.relax.expr import Expr, PrimValue, set_methods
-from pullback.relax.op.manipulate import any_rows
+from pullback.relax.op.manipulate.shape import any_rows
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TensorStructInfo, format_info
 from pullback.tir.expr import PrimExpr

@@ -24,7 +24,7 @@ from pullback.relax.op.family import (
     wide,
     zero_gradient,
 )
-from pullback.relax.op.manipulate import sizes
+from pullback.relax.op.manipulate.shape import sizes
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
 from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
