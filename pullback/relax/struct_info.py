@@ -145,6 +145,13 @@ def as_tuple(info: StructInfo) -> TupleStructInfo:
     return info
 
 
+def as_int(size: Dim) -> int:
+    """The size, of which it is known that it is a number."""
+    if not isinstance(size, int):
+        raise InternalError(f"expected a size that is a number, got {format_dim(size)}")
+    return size
+
+
 def flat_infos(info: StructInfo) -> list[StructInfo]:
     """The type's parts that are no tuples, in order."""
     return [t for f in info.fields for t in flat_infos(f)] if isinstance(info, TupleStructInfo) else [info]

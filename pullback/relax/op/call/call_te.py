@@ -42,7 +42,8 @@ def call_te(
     placeholders: list[tuple[Expr, te.Tensor]] = []
     values = [_tensors(a, placeholders) for a in args]
     named = {k: _tensors(v, placeholders) for k, v in kwargs.items()}
-    wanted = name or getattr(function, "__name__", "kernel")
+    own: str = getattr(function, "__name__", "kernel")
+    wanted = name or own
     wanted = wanted if wanted.isidentifier() else "kernel"  # of a lambda
     result = function(*values, **named)
     outputs = list(result) if isinstance(result, (tuple, list)) else [result]

@@ -54,8 +54,8 @@ def call_tir(
     if not isinstance(func, GlobalVar):
         raise UserError(f"R.call_tir calls a function of the module, written cls.name, not {func!r}")
     values = args if isinstance(args, Tuple) else as_relax(list(args) if not isinstance(args, Expr) else [args])
-    infos = out_sinfo.fields if isinstance(out_sinfo, TupleStructInfo) else out_sinfo
-    infos = tuple(infos) if isinstance(infos, (tuple, list)) else (infos,)
+    given: Any = out_sinfo.fields if isinstance(out_sinfo, TupleStructInfo) else out_sinfo
+    infos = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     if not all(isinstance(i, TensorStructInfo) for i in infos):
         hint = 'write R.call_tir(cls.kernel, (x, w), R.Tensor((64, 10), "float32"))'
         raise UserError("out_sinfo of R.call_tir must be R.Tensor(…) or a sequence of them", hint=hint)

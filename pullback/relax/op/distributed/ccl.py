@@ -33,7 +33,7 @@ from pullback.relax.op.family import (
     specialize,
 )
 from pullback.relax.op.namespace import ops
-from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, fields_of
+from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, as_int, as_tensor, fields_of
 from pullback.runtime.collectives import REDUCTIONS, piece_length
 from pullback.runtime.ranks import current
 from pullback.tir.expr import as_expr
@@ -68,8 +68,8 @@ def elements_of(call: Call) -> tuple[int, ...]:
     infos = fields_of(call.struct_info)
     if kind in ("reduce_pieces", "piece"):
         shards = call.attrs.get("shards", 1)
-        infos = [a.struct_info for a in call.args][::shards]  # type: ignore[union-attr]
-    return tuple(math.prod(i.shape) for i in infos)  # type: ignore[union-attr, arg-type, misc]
+        infos = tuple(a.struct_info for a in call.args[::shards])
+    return tuple(math.prod(map(as_int, as_tensor(i).sizes)) for i in infos)
 
 
 def _run(kind: str, arrays: Sequence[Any], shapes: Sequence[tuple[int, ...]], **options: Any) -> Any:
@@ -299,8 +299,8 @@ def _piece_infer(x: TensorStructInfo, *, num_workers: int) -> TensorStructInfo:
 
 def _piece_of(x: TensorStructInfo, num_workers: int) -> Dim:
     shape = known_shape("ccl.piece", x)
-    if all(isinstance(s, int) for s in shape):
-        return piece_length(math.prod(shape), num_workers)  # type: ignore[arg-type]
+    if x.is_static:
+        return piece_length(math.prod(map(as_int, shape)), num_workers)
     count: Any = as_expr(1)
     for size in shape:
         count = count * as_expr(size)

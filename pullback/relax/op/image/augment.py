@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,17 +58,16 @@ def _crop_te(data: te.Tensor, offsets: te.Tensor, *, size: Any) -> te.Tensor:
     def element(*i: tir.PrimExpr) -> tir.PrimExpr:
         if 0 in data.shape:
             return zero
-        index, inside = [], None
+        index, conditions = [], []
         for k, m in enumerate(wanted):
             n = tir.as_expr(data.shape[lead + k])
             begin = tir.maximum(
                 tir.minimum(offsets[i[0], k], n), 0 - tir.as_expr(m)
             )  # beyond that there are no elements
             place = begin + i[lead + k]
-            within = (place >= 0) & (place < n)
-            inside = within if inside is None else inside & within
+            conditions.append((place >= 0) & (place < n))
             index.append(tir.maximum(tir.minimum(place, n - 1), 0))
-        return tir.select(inside, data[(*i[:lead], *index)], zero)
+        return tir.select(functools.reduce(operator.and_, conditions), data[(*i[:lead], *index)], zero)
 
     return te.compute((*data.shape[:lead], *wanted), element, "crop")
 
@@ -177,16 +177,13 @@ def _room(data: Sequence[Dim], size: Sequence[Any], padding: Any) -> list[tuple[
     op = "image.random_crop"
     if not 1 <= len(size) <= len(SPATIAL) or len(size) >= len(data):
         raise ShapeError(f"{op}: data of rank {len(data)} have no axes for the size {format_shape(size)}")
-    own = data[len(data) - len(size) :]
+    own: Sequence[Any] = data[len(data) - len(size) :]
     if not all(isinstance(s, int) for s in (*own, *size)):
         raise ShapeError(f"{op}: the sizes of images must be known, got {format_shape(data)}")
     before, after = paddings(op, padding, len(size))
-    room = [
-        (b, a, n + b + a - m + 1)
-        for n, m, b, a in zip(own, size, before, after, strict=True)  # type: ignore[operator]
-    ]
+    room = [(b, a, n + b + a - m + 1) for n, m, b, a in zip(own, size, before, after, strict=True)]
     if any(m < 1 for m in size) or any(places < 1 for _, _, places in room):
-        padded = format_shape(n + b + a for n, b, a in zip(own, before, after, strict=True))  # type: ignore[operator]
+        padded = format_shape(n + b + a for n, b, a in zip(own, before, after, strict=True))
         raise ShapeError(f"{op}: a window of {format_shape(size)} has no room in padded images of {padded}")
     return room
 

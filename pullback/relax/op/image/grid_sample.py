@@ -156,7 +156,8 @@ def _sampled_array(
     for taps in itertools.product(*along):
         inside = np.all([(q >= 0) & (q < s) for (q, _), s in zip(taps, sizes, strict=True)], 0)
         where = tuple(np.where(inside, q, 0).astype(np.int64) for q, _ in taps)
-        values = np.moveaxis(x[(batch, slice(None), *where)], -1, 1)
+        at: tuple[Any, ...] = (batch, slice(None), *where)
+        values = np.moveaxis(x[at], -1, 1)
         terms = values * np.prod([w for _, w in taps], 0)[:, None]
         result += np.where(inside[:, None], terms, 0).astype(data.dtype)
     return axes.own_array(result)

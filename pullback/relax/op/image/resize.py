@@ -24,7 +24,7 @@ from pullback.relax.op.family import composite, expect_dtype, in_wide, wide
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.nn.window import SPATIAL, Layout, canonical, data_layout, spatial_sizes, standard_shape
 from pullback.relax.op.sample import Ints, sample
-from pullback.relax.struct_info import Dim, TensorStructInfo
+from pullback.relax.struct_info import Dim, TensorStructInfo, as_int
 from pullback.tir.expr import DTYPES
 from pullback.tir.polynomial import same
 
@@ -67,7 +67,8 @@ class Scale:
         return ops.arange(0, self.count, 1, "int64") * _value(self.step) + _value(self.begin)
 
     def place(self, o: int) -> Fraction:
-        return Fraction(self.step * o + self.begin, self.per)
+        """Where the element o lies, of an axis whose sizes are numbers."""
+        return Fraction(as_int(self.step) * o + as_int(self.begin), as_int(self.per))
 
 
 def _value(size: Dim) -> Any:
@@ -143,8 +144,9 @@ def _scales(op: str, x: Any, attrs: dict[str, Any], rank: int) -> tuple[Layout, 
 
 def _weights_array(scale: Scale, attrs: dict[str, Any]) -> np.ndarray:
     """The matrix (count, size) of one axis, row by row."""
-    matrix = np.zeros((scale.count, scale.size))
-    for o in range(scale.count):
+    count = as_int(scale.count)
+    matrix = np.zeros((count, as_int(scale.size)))
+    for o in range(count):
         place = scale.place(o)
         if attrs["method"] == "nearest_neighbor":
             taps = {_rounded(place, attrs["rounding_method"]): 1.0}

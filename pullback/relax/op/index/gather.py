@@ -165,7 +165,7 @@ def _elements_check(data: te.Tensor, indices: te.Tensor, *, axis: int, mode: str
 
 
 def _elements(data: np.ndarray, indices: np.ndarray, *, axis: int, mode: str) -> np.ndarray:
-    places = list(np.indices(indices.shape, sparse=True))
+    places: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
     places[axis] = checked_rows(indices, data.shape[axis], mode)
     return data[tuple(places)]
 

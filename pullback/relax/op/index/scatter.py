@@ -45,7 +45,7 @@ from pullback.relax.op.index.gather import (
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.reduction.reduce import te_cast
 from pullback.relax.op.sample import Ints, sample
-from pullback.relax.struct_info import Dim, TensorStructInfo, dim, format_shape, same_shape
+from pullback.relax.struct_info import Dim, TensorStructInfo, as_int, dim, format_shape, same_shape
 from pullback.te.graph import identity
 from pullback.tir.expr import FLOATS
 
@@ -92,8 +92,9 @@ def _segment_te(x: te.Tensor, segments: te.Tensor, *, size: Any, reduction: str,
 def _segment(x: np.ndarray, segments: np.ndarray, *, size: int, reduction: str, axis: int) -> np.ndarray:
     terms = np.moveaxis(x, axis, 0)
     rows = np.moveaxis(segments, axis, 0) if segments.ndim == x.ndim else segments
-    nothing = identity(_KINDS[reduction], x.dtype.name).value  # type: ignore[attr-defined]
-    result = np.full((size, *terms.shape[1:]), nothing, x.dtype)
+    nothing = identity(_KINDS[reduction], x.dtype.name)
+    assert isinstance(nothing, (tir.IntImm, tir.FloatImm))
+    result = np.full((size, *terms.shape[1:]), nothing.value, x.dtype)
     inside = np.nonzero((rows >= 0) & (rows < size))
     _UFUNCS[reduction].at(result, (rows[inside].astype(np.int64), *inside[1:]), terms[inside])
     return np.moveaxis(result, 0, axis)
@@ -358,7 +359,7 @@ def _elements_expect(
 def _elements(
     data: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int, reduction: str, mode: str
 ) -> np.ndarray:
-    places = list(np.indices(indices.shape, sparse=True))
+    places: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
     places[axis] = checked_rows(indices, data.shape[axis], mode)
     return _scattered_array(data, tuple(places), updates, reduction)
 
@@ -492,7 +493,7 @@ def _put_gradient(
 
 def _put_array(data: np.ndarray, values: np.ndarray, *indices: np.ndarray, accumulate: bool, mode: str) -> np.ndarray:
     places = tuple(checked_rows(i, s, mode) for i, s in zip(indices, data.shape, strict=False))
-    terms = np.broadcast_to(values, _put_shape(data, indices))
+    terms = np.broadcast_to(values, tuple(map(as_int, _put_shape(data, indices))))
     return _scattered_array(data, places, terms, "add" if accumulate else "update")
 
 

@@ -6,7 +6,7 @@ NaN counts as greater than all numbers, as in sorting.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -104,7 +104,8 @@ def _count(n: Any, holds: Callable[[PrimExpr], PrimExpr], then: Callable[[PrimEx
 
 
 def _searchsorted(sorted_sequence: np.ndarray, values: np.ndarray, *, right: bool, dtype: str) -> np.ndarray:
-    side, kind = "right" if right else "left", numpy_dtype(dtype)
+    side: Literal["left", "right"] = "right" if right else "left"
+    kind = numpy_dtype(dtype)
     sorted_sequence, values = (a.astype(wide(a.dtype.name)) for a in (sorted_sequence, values))
     if sorted_sequence.ndim == 1:
         return np.asarray(np.searchsorted(sorted_sequence, values, side)).astype(kind)

@@ -50,7 +50,7 @@ from pullback.relax.op.loss.pointwise import check_reduction, divisor_of_shape, 
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.reduction.reduce import all_of
 from pullback.relax.op.sample import Floats, Ints, sample
-from pullback.relax.struct_info import Dim, TensorStructInfo, dim, format_shape, same_shape
+from pullback.relax.struct_info import Dim, TensorStructInfo, as_int, dim, format_shape, same_shape
 from pullback.tir import (
     Allocate,
     Buffer,
@@ -355,7 +355,7 @@ def _banded_kernel(inputs: Sequence[Buffer], outputs: Sequence[Buffer], *, rever
                 return _lanes(left, state)
 
             begin = _lanes(size, lambda s: store(row, (n, now, s), cast(kind, b[t, n, s])))
-            bands = If(turn > 0, seq(*(added(k) for k in range(a.shape[0]))))
+            bands = If(turn > 0, seq(*(added(k) for k in range(as_int(a.shape[0])))))
             end = _lanes(size, lambda s: store(out, (t, n, s), cast(out.dtype, row[n, now, s])))
             return seq(begin, bands, end)
 
@@ -489,8 +489,7 @@ def _ctc_array(
                         found = chance + float(log_probs[t, n, labels[k]])
                         after[k] = float(np.logaddexp(after.get(k, -np.inf), found))
             chances = after
-        ends = [chances.get(k, -np.inf) for k in (2 * count, 2 * count - 1)]
-        each[n] = -np.logaddexp(*ends)
+        each[n] = -np.logaddexp(chances.get(2 * count, -np.inf), chances.get(2 * count - 1, -np.inf))
         if zero_infinity and np.isinf(each[n]):
             each[n] = 0
     if reduction == "mean":

@@ -129,16 +129,17 @@ def pointwise(
         with np.errstate(all="ignore"):
             return reduced_array(np.asarray(numpy(*arrays, **own)), reduction)
 
-    def adjoint(dy: Any, y: Any, *args: Any, reduction: str, **own: Any) -> tuple[Any, ...]:
-        each = unreduced(widened(dy), args[0], reduction)
-        found = gradient(each, *map(widened, args), **own)  # type: ignore[misc]
-        return tuple(None if g is None else narrowed(g, a.dtype) for g, a in zip(found, args, strict=True))
-
     def divisor(*args: Any, reduction: str, **own: Any) -> Any:
         shape = element(*map(widened, args), **own).shape
         return divisor_of_shape(shape, reduction)
 
     if gradient is not None:
+
+        def adjoint(dy: Any, y: Any, *args: Any, reduction: str, **own: Any) -> tuple[Any, ...]:
+            each = unreduced(widened(dy), args[0], reduction)
+            found = gradient(each, *map(widened, args), **own)
+            return tuple(None if g is None else narrowed(g, a.dtype) for g, a in zip(found, args, strict=True))
+
         rules["gradient"] = adjoint
     return composite(
         name,

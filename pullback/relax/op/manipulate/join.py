@@ -16,7 +16,7 @@ from pullback.relax.op.family import expect_results, expect_same_dtype, known_sh
 from pullback.relax.op.manipulate.shape import te_reshape
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Bools, Ints, sample
-from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, dim, format_shape, same_shape
+from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, as_int, dim, format_shape, same_shape
 from pullback.te.concatenation import concatenation
 from pullback.tir.polynomial import Polynomial
 
@@ -93,7 +93,7 @@ def _stack_te(*tensors: te.Tensor, axis: int) -> te.Tensor:
 
     def element(*i: tir.PrimExpr) -> tir.PrimExpr:
         rest = (*i[:axis], *i[axis + 1 :])
-        result = tensors[-1][rest]
+        result: tir.PrimExpr = tensors[-1][rest]
         for k in range(len(tensors) - 2, -1, -1):
             result = tir.select(i[axis].equal(k), tensors[k][rest], result)
         return result
@@ -130,8 +130,8 @@ def _cuts(size: Dim, indices_or_sections: Any) -> list[Dim]:
             raise ShapeError(f"split: the number of sections must be positive, got {sections}")
         expect_results("split", sections)
         if not isinstance(size, int):
-            step = size if sections == 1 else (size + (sections - 1)) // sections
-            return [dim(tir.minimum(tir.as_expr(step) * k, size)) for k in range(sections)] + [size]
+            part = tir.as_expr(size if sections == 1 else (size + (sections - 1)) // sections)
+            return [dim(tir.minimum(part * k, size)) for k in range(sections)] + [size]
         step = -(-size // sections)
         return [min(step * k, size) for k in range(sections + 1)]
     cuts = list(indices_or_sections)
@@ -146,7 +146,7 @@ def _split_infer(x: TensorStructInfo, *, indices_or_sections: Any, axis: int) ->
     axis = normalize_axis("split", axis, len(shape))
     cuts = _cuts(shape[axis], indices_or_sections)
     sizes = [b - a for a, b in itertools.pairwise(cuts)]
-    return TupleStructInfo([TensorStructInfo((*shape[:axis], s, *shape[axis + 1 :]), x.dtype) for s in sizes])
+    return TupleStructInfo(tuple(TensorStructInfo((*shape[:axis], s, *shape[axis + 1 :]), x.dtype) for s in sizes))
 
 
 def _split_te(x: te.Tensor, *, indices_or_sections: Any, axis: int) -> tuple[te.Tensor, ...]:
@@ -161,7 +161,7 @@ def _split_te(x: te.Tensor, *, indices_or_sections: Any, axis: int) -> tuple[te.
 
 
 def _split(x: np.ndarray, *, indices_or_sections: Any, axis: int) -> tuple[np.ndarray, ...]:
-    return tuple(np.split(x, _cuts(x.shape[axis], indices_or_sections)[1:-1], axis))
+    return tuple(np.split(x, [*map(as_int, _cuts(x.shape[axis], indices_or_sections)[1:-1])], axis))
 
 
 def _split_gradient(dy: Any, y: Any, x: Any, *, indices_or_sections: Any, axis: int) -> tuple[Any]:
@@ -201,7 +201,7 @@ def _bounds(size: Dim, begin: Any, end: Any, stride: int) -> tuple[Dim, Dim]:
     positions are taken as they are."""
     if stride == 0:
         raise ShapeError("strided_slice: a stride cannot be 0")
-    if all(isinstance(v, int) for v in (size, begin, end)):
+    if isinstance(size, int) and isinstance(begin, int) and isinstance(end, int):
         run = range(size)[begin:end:stride]
         return run.start, len(run)
     low, high = (0, size) if stride > 0 else (-1, size - 1)

@@ -22,7 +22,7 @@ from pullback.ir.op import Op
 from pullback.relax.op.family import composite, expect_int, known_shape, normalize_axis, specialize
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
-from pullback.relax.struct_info import Dim, TensorStructInfo
+from pullback.relax.struct_info import Dim, TensorStructInfo, as_int
 from pullback.tir import Var, as_expr
 from pullback.tir.expr import Binary, IntImm, PrimExpr
 
@@ -150,14 +150,15 @@ def _decomposed(x: Any, *, index_map: IndexMap, pad_value: Any) -> Any:
     if any(not isinstance(n, int) or n > 0 for n in behind):
         x = ops.nn.pad(x, tuple(w for n in behind for w in (0, n)), "constant", pad_value or 0)
     order = {digit: k for k, digit in enumerate(sizes)}
-    axes = [order[tuple(digit)] for entry in index_map for digit in entry]
+    axes = [order[axis, stride] for entry in index_map for axis, stride in entry]
     x = ops.permute_dims(ops.reshape(x, tuple(sizes.values())), axes)
-    return ops.reshape(x, tuple(math.prod(sizes[tuple(d)] for d in entry) for entry in index_map))
+    return ops.reshape(x, tuple(math.prod([sizes[axis, stride] for axis, stride in entry]) for entry in index_map))
 
 
 def _transformed(x: np.ndarray, *, index_map: IndexMap, pad_value: Any) -> np.ndarray:
     sizes = _sizes(x.shape, index_map)
-    result = np.full([math.prod(sizes[tuple(d)] for d in entry) for entry in index_map], pad_value or 0, x.dtype)
+    shape = [math.prod([as_int(sizes[axis, stride]) for axis, stride in entry]) for entry in index_map]
+    result = np.full(shape, pad_value or 0, x.dtype)
     old, new = np.indices(x.shape), []
     for entry in index_map:
         index: Any = np.zeros(x.shape, np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,13 +13,13 @@ from pullback.ir.op import define
 from pullback.relax.op.family import expect_holds, expect_member, known_shape, rule_in_wide
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
-from pullback.relax.struct_info import Dim, TensorStructInfo, dim
+from pullback.relax.struct_info import Dim, TensorStructInfo, as_int, dim
 from pullback.te.concatenation import clamp
 
 # -- pad
 
 # How each mode is called in NumPy, and how much less than the size of the axis the padding may be, at most.
-_MODES: dict[str, tuple[str, int | None]] = {
+_MODES: dict[str, tuple[Literal["constant", "reflect", "edge", "wrap"], int | None]] = {
     "constant": ("constant", None),
     "reflect": ("reflect", 1),
     "replicate": ("edge", None),
@@ -53,9 +53,10 @@ def _padding(shape: Sequence[Dim], pad_width: Any, pad_mode: str) -> list[tuple[
         if pad_mode == "constant" or not isinstance(size, int):
             continue
         widest = max((w for w in widths if isinstance(w, int)), default=0)
-        if widest > 0 and (size == 0 or (less is not None and widest > size - less)):
-            limit = "an axis of size 0 has nothing to repeat" if size == 0 else f"at most {size - less}"  # type: ignore[operator]
-            raise ShapeError(f"nn.pad: {pad_mode} padding of {widest} of an axis of size {size}: {limit}")
+        if widest == 0 or (size > 0 and (less is None or widest <= size - less)):
+            continue
+        limit = f"at most {size - (less or 0)}" if size else "an axis of size 0 has nothing to repeat"
+        raise ShapeError(f"nn.pad: {pad_mode} padding of {widest} of an axis of size {size}: {limit}")
     return axes
 
 
@@ -113,8 +114,11 @@ def _all(conditions: Sequence[tir.PrimExpr]) -> tir.PrimExpr:
 
 def _pad(x: np.ndarray, *, pad_width: Any, pad_mode: str, pad_value: Any) -> np.ndarray:
     widths = [w for _, w in _padding(x.shape, pad_width, pad_mode)]
-    value = {"constant_values": np.asarray(pad_value).astype(x.dtype)} if pad_mode == "constant" else {}
-    return np.pad(x, widths, _MODES[pad_mode][0], **value) if widths else np.array(x)  # type: ignore[call-overload]
+    if not widths:
+        return np.array(x)
+    if pad_mode == "constant":
+        return np.pad(x, widths, constant_values=np.asarray(pad_value).astype(x.dtype))
+    return np.pad(x, widths, _MODES[pad_mode][0])
 
 
 def _pad_gradient(dy: Any, y: Any, x: Any, *, pad_width: Any, pad_mode: str, pad_value: Any) -> tuple[Any]:
@@ -214,7 +218,7 @@ def _dilate_te(x: te.Tensor, *, strides: Any, value: float) -> te.Tensor:
 
 
 def _dilate(x: np.ndarray, *, strides: Any, value: float) -> np.ndarray:
-    result = np.full(_dilated(x.ndim, x.shape, strides), value, x.dtype)
+    result = np.full(tuple(map(as_int, _dilated(x.ndim, x.shape, strides))), value, x.dtype)
     result[tuple(slice(None, None, s) for s in strides)] = x
     return result
 

@@ -24,7 +24,7 @@ from pullback.relax.op.family import (
 )
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Bools, Ints, sample
-from pullback.relax.struct_info import Dim, TensorStructInfo, dim, format_shape
+from pullback.relax.struct_info import Dim, TensorStructInfo, as_tensor, dim, format_shape
 
 # -- chunk, unbind
 
@@ -220,7 +220,7 @@ def _diagonal_te(x: te.Tensor, *, offset: int, axis1: int, axis2: int) -> te.Ten
     return te.compute(_diagonal_shape("diagonal", x.shape, offset, axis1, axis2), element, "diagonal")
 
 
-_DIAGONAL_SAMPLES: list[tuple[tuple[int, ...], dict[str, int]]] = [
+_DIAGONAL_SAMPLES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((3, 4), {}),
     ((4, 3), {"offset": -1}),
     ((2, 5, 3), {"offset": 1, "axis1": -2, "axis2": 0}),
@@ -378,7 +378,7 @@ def _positions(name: str, value: Any, ndim: int) -> list[int]:
             f"dynamic_strided_slice: {name} must be a constant: the shape of the result depends on its values",
             hint="write R.const([0, 1], 'int64'), or use R.strided_slice, whose positions may be symbolic sizes",
         )
-    expect_dtype("dynamic_strided_slice", value.struct_info, "integer", name)
+    expect_dtype("dynamic_strided_slice", as_tensor(value.struct_info), "integer", name)
     if value.data.shape != (ndim,):
         got = format_shape(value.data.shape)
         raise ShapeError(f"dynamic_strided_slice: {name} must have the shape ({ndim},), got {got}")

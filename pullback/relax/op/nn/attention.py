@@ -6,6 +6,7 @@ The tensor expressions stand in ``te/attention.py``; the schedule of that name m
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from pullback.relax.op.family import (
 from pullback.relax.op.linear_algebra.matmul import transposed
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Sample, sample
-from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, format_shape, same_shape
+from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, as_int, format_shape, same_shape
 from pullback.te.attention import Attention, heads_per_key
 from pullback.tir.polynomial import same
 
@@ -135,7 +136,7 @@ def _heads_first(x: np.ndarray, repeats: int = 1) -> np.ndarray:
 
 def _weights(query: Any, key: Any, bias: Any, scale: Any, causal_mask: str | None) -> np.ndarray:
     """The probabilities (B, N, S, T); 0 in rows that see nothing."""
-    group = heads_per_key(query.shape[2], key.shape[2])
+    group = as_int(heads_per_key(query.shape[2], key.shape[2]))
     x = np.matmul(_heads_first(query), np.swapaxes(_heads_first(key, group), 2, 3)) * query.dtype.type(
         _scale(query.shape[3], scale)
     )
@@ -149,8 +150,10 @@ def _weights(query: Any, key: Any, bias: Any, scale: Any, causal_mask: str | Non
     return e / np.where(total == 0, x.dtype.type(1), total)
 
 
-def _forward(query: Any, key: Any, value: Any, bias: Any = None, *, scale: Any, causal_mask: Any, window_size: Any):  # type: ignore[no-untyped-def]
-    group = heads_per_key(query.shape[2], key.shape[2])
+def _forward(
+    query: Any, key: Any, value: Any, bias: Any = None, *, scale: Any, causal_mask: Any, window_size: Any
+) -> np.ndarray:
+    group = as_int(heads_per_key(query.shape[2], key.shape[2]))
     p = _weights(query, key, bias, scale, causal_mask)
     return np.moveaxis(np.matmul(p, _heads_first(value, group)), 1, 2)
 
@@ -159,7 +162,7 @@ def _backward(
     dy: Any, out: Any, query: Any, key: Any, value: Any, bias: Any = None, *, scale: Any, causal_mask: Any
 ) -> tuple[np.ndarray, ...]:
     heads = key.shape[2]
-    group = heads_per_key(query.shape[2], heads)
+    group = as_int(heads_per_key(query.shape[2], heads))
     p = _weights(query, key, bias, scale, causal_mask)
     dy, out, q = map(_heads_first, (dy, out, query))
     k, v = (_heads_first(x, group) for x in (key, value))
@@ -188,7 +191,9 @@ class _Plain:
     """The parts of attention as plain ops, heads first: what adjoints of adjoints, and of the bias, are made of. The
     operands have the type in which it is computed."""
 
-    def __init__(self, query: Any, key: Any, value: Any, bias: Any, scale: Any, causal_mask: str | None) -> None:
+    def __init__(self, operands: Sequence[Any], scale: Any, causal_mask: str | None) -> None:
+        query, key, value, *rest = operands
+        bias = rest[0] if rest else None
         self.heads, self.group = key.shape[2], heads_per_key(query.shape[2], key.shape[2])
         factor, size = _scale(query.shape[3], scale), query.shape[3]
         self.scale = ops.rsqrt(ops.full((), size, query.dtype)) if factor is None else factor
@@ -235,7 +240,7 @@ def _gradient(
     parts = ops.grad.attention(dy, y, *operands, scale=scale, causal_mask=causal_mask)
     if bias is None:
         return parts[0], parts[1], parts[2]
-    plain = _Plain(*map(widened, operands), scale, causal_mask)
+    plain = _Plain([*map(widened, operands)], scale, causal_mask)
     d, o = plain.rows(widened(dy)), plain.rows(widened(y))
     dx = plain.p * (ops.matmul(d, transposed(plain.v)) - ops.sum(d * o, 3, True))
     return parts[0], parts[1], parts[2], narrowed(collapse_like(dx, bias), bias.dtype)
@@ -257,7 +262,7 @@ def _second_gradient(
     """The reverse sweep over dp = dy·vᵀ, dx = p(dp - Σ dy·out)·scale, dq = dx·k, dk = dxᵀ·q, dv = pᵀ·dy."""
     operands = (query, key, value) if bias is None else (query, key, value, bias)
     dtype, (dy, out), adjoints = dy.dtype, map(widened, (dy, out)), tuple(map(widened, adjoints))
-    plain = _Plain(*map(widened, operands[:3]), None if bias is None else widened(bias), scale, causal_mask)
+    plain = _Plain([*map(widened, operands)], scale, causal_mask)
     p, q, k, v = plain.p, plain.q, plain.k, plain.v
     d, o = plain.rows(dy), plain.rows(out)
     a, b, c = plain.rows(adjoints[0]), plain.keys(adjoints[1]), plain.keys(adjoints[2])  # of dq, dk, dv
@@ -272,15 +277,10 @@ def _second_gradient(
     of_q = ops.matmul(of_x, k) * plain.scale + ops.matmul(dx, b)
     of_k = ops.matmul(transposed(of_x), q) * plain.scale + ops.matmul(transposed(dx), a)
     of_v = ops.matmul(transposed(of_dp), d)
-    result = (
-        plain.rows(of_d),
-        plain.rows(of_dot * d),
-        plain.rows(of_q),
-        plain.of_keys(of_k),
-        plain.of_keys(of_v),
-    )
-    result = result if bias is None else (*result, collapse_like(of_x, bias))
-    return tuple(narrowed(r, dtype) for r in result)
+    results = [plain.rows(of_d), plain.rows(of_dot * d), plain.rows(of_q), plain.of_keys(of_k), plain.of_keys(of_v)]
+    if bias is not None:
+        results.append(collapse_like(of_x, bias))
+    return tuple(narrowed(r, dtype) for r in results)
 
 
 # -- the ops

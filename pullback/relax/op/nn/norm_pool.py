@@ -13,7 +13,7 @@ from pullback.relax.op.namespace import ops
 from pullback.relax.op.nn.pooling import pool_infer, pool_layouts, pool_of, signature, standard_padded
 from pullback.relax.op.nn.window import SPATIAL, data_layout, numbers, standard_shape, under
 from pullback.relax.op.sample import Floats, sample
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.struct_info import TensorStructInfo, as_int
 
 # -- Lp pooling
 
@@ -46,8 +46,8 @@ def _define_lp(rank: int) -> None:
         x, _ = pool_layouts(op, rank, attrs)
         pool = pool_of(op, rank, x.to_standard(data.shape)[2:], window(attrs))
         p, powers = attrs["norm_type"], standard_padded(data, pool, 0) ** attrs["norm_type"]
-        counts = np.ones([e + a.before for e, a in zip(pool.ends, pool.axes, strict=True)])
-        missing = [(0, a.size + a.before + a.after - n) for a, n in zip(pool.axes, counts.shape, strict=True)]
+        counts = np.ones([as_int(e) + a.before for e, a in zip(pool.ends, pool.axes, strict=True)])
+        missing = [(0, as_int(a.padded) - n) for a, n in zip(pool.axes, counts.shape, strict=True)]
         counts = np.pad(counts, missing)
         taps = list(np.ndindex(*pool.taps))
         total = sum(powers[under(t, pool.axes)] for t in taps)

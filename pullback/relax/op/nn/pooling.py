@@ -26,7 +26,7 @@ from pullback.relax.op.nn.window import (
     running,
     standard_shape,
 )
-from pullback.relax.struct_info import Dim, TensorStructInfo, format_shape, same_shape
+from pullback.relax.struct_info import Dim, TensorStructInfo, as_int, format_shape, same_shape
 from pullback.tir.polynomial import at_most
 
 Condition = list[tir.PrimExpr]
@@ -221,7 +221,7 @@ def inside(axis: Axis, position: tir.PrimExpr, low: int, high: Dim) -> tuple[Bou
 
 def standard_padded(x: np.ndarray, pool: Pool, fill: Any) -> np.ndarray:
     """Data in the standard layout with the windows' padding around them."""
-    widths = [(0, 0), (0, 0), *((a.before, a.after) for a in pool.axes)]
+    widths = [(0, 0), (0, 0), *((a.before, as_int(a.after)) for a in pool.axes)]
     return np.pad(pool.x.standard_array(x), widths, constant_values=fill)
 
 

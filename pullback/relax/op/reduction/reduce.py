@@ -346,9 +346,12 @@ def _with_ones(i: Sequence[Any], axes: Sequence[int], rank: int) -> tuple[Any, .
     return tuple(tir.as_expr(0) if a in axes else next(kept) for a in range(rank))
 
 
+_LOG_ADD: np.ufunc = np.logaddexp
+
+
 def _logsumexp(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return np.logaddexp.reduce(x, axes, keepdims=keepdims) if axes else x
+        return np.asarray(_LOG_ADD.reduce(x, axes, keepdims=keepdims)) if axes else x
 
 
 def _deviation(x: Any, axis: Axes) -> Any:
@@ -462,7 +465,8 @@ def _arg(name: str, which: str, numpy: Callable[..., Any]) -> Op:
         if axis is not None or x.ndim == 1:
             return te_reduce(name, x, (normalize_axis(name, axis or 0, x.ndim),), keepdims, name)
         k = te.reduce_axis(count(x.shape, range(x.ndim)), "k")
-        index, rest = [], k.var
+        index: list[tir.PrimExpr] = []
+        rest: tir.PrimExpr = k.var
         for size in reversed(x.shape[1:]):
             index.append(rest % size)
             rest = rest // size
