@@ -1,7 +1,7 @@
 """Batch norm, written in primitive ops: its formulas are in `moments.py`.
 
 What it does with the statistics once they are known is the same whether they are of one process's rows or of all ranks'
-(`sync_batch_norm.py`): :func:`normalized`, :func:`moved` and :func:`adjoints_in_training`.
+(`sync_batch_norm.py`): :func:`define_batch_norm` makes both ops.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ShapeError, UserError
+from pullback.ir.op import Op
 from pullback.relax.expr import Tuple
 from pullback.relax.op.family import composite, known_shape, normalize_axis, wide
 from pullback.relax.op.namespace import ops
@@ -35,13 +36,35 @@ from pullback.relax.op.sample import Floats, sample
 from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo
 
 
-def check_arguments(
-    name: str, data: TensorStructInfo, gamma: TensorStructInfo, beta: TensorStructInfo, moving_mean: TensorStructInfo,
-    moving_var: TensorStructInfo, *, axis: int, epsilon: float, momentum: float,
-) -> TupleStructInfo:  # fmt: skip
+@dataclass(frozen=True)
+class Form:
+    """The attributes of a batch norm."""
+
+    axis: int
+    epsilon: float
+    center: bool
+    scale: bool
+    momentum: float
+    training: bool
+    unbiased: bool
+    num_workers: int = 1  # the ranks whose rows it normalizes
+
+
+def _infer(
+    name: str,
+    form: Form,
+    data: TensorStructInfo,
+    gamma: TensorStructInfo,
+    beta: TensorStructInfo,
+    moving_mean: TensorStructInfo,
+    moving_var: TensorStructInfo,
+) -> TupleStructInfo:
     """The types of the results."""
-    at = normalize_axis(name, axis, len(known_shape(name, data)))
-    for label, number in (("epsilon", epsilon), ("momentum", momentum)):
+    workers = form.num_workers
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise UserError(f"{name}: num_workers must be an int of at least 1, got {workers!r}")
+    at = normalize_axis(name, form.axis, len(known_shape(name, data)))
+    for label, number in (("epsilon", form.epsilon), ("momentum", form.momentum)):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise UserError(f"{name}: {label} must be a number, got {number!r}")
     parameters = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
@@ -49,14 +72,7 @@ def check_arguments(
     return TupleStructInfo((data, moving_mean, moving_var))
 
 
-def _batch_norm_infer(
-    *infos: TensorStructInfo, axis: int, epsilon: float, center: bool, scale: bool, momentum: float, training: bool,
-    unbiased: bool,
-) -> TupleStructInfo:  # fmt: skip
-    return check_arguments("nn.batch_norm", *infos, axis=axis, epsilon=epsilon, momentum=momentum)
-
-
-def check_values(n: Dim, name: str = "nn.batch_norm") -> None:
+def check_values(name: str, n: Dim) -> None:
     """The unbiased variance needs two values."""
     if isinstance(n, int) and n < 2:
         raise ShapeError(
@@ -81,7 +97,26 @@ class _Given(Moments):
 
 
 @dataclass(frozen=True)
-class _OfParts(Moments):
+class OfBatch(Moments):
+    """Moments of a batch, and what else training needs to know of it."""
+
+    @property
+    def count(self) -> Any:
+        """The number of values of a channel."""
+        return scalar_count(self.x, self.axes)
+
+    def correction(self, name: str) -> Any:
+        """n / (n - 1): from the biased variance of n values to the unbiased one."""
+        check_values(name, count(self.x.shape, self.axes))
+        return self.count / (self.count - 1.0)
+
+    def summed(self, *sums: Any) -> Sequence[Any]:
+        """Sums of one element for each channel, added up over all that have values of the batch."""
+        return sums
+
+
+@dataclass(frozen=True)
+class _OfParts(OfBatch):
     """Moments by way of those of the parts, each a place of the first axis: an image. A large batch is read in the
     order of memory, and what the sums of an image are taken beside is near its own mean.
 
@@ -102,13 +137,17 @@ class _OfParts(Moments):
         return ops.mean(within, self.axes[:1], True) + ops.mean(between, self.axes[:1], True)
 
 
-def statistics(data: Any, axis: int, epsilon: float, moving: tuple[Any, Any] | None = None) -> Moments:
-    """The statistics to normalise by: of the batch, unless ``moving`` ones are given."""
-    others, x = split_axes(data, axis)[1], widened(data)
-    if moving is not None:
-        return _Given(x, others, epsilon, tuple(spread(m, data, axis) for m in moving))
+def of_rows(data: Any, form: Form) -> OfBatch:
+    """The statistics of the rows of one process."""
+    others, x = split_axes(data, form.axis)[1], widened(data)
     part = count(x.shape, others[1:])
-    return (_OfParts if isinstance(part, int) and part >= LARGE_PART else Moments)(x, others, epsilon)
+    return (_OfParts if isinstance(part, int) and part >= LARGE_PART else OfBatch)(x, others, form.epsilon)
+
+
+def _given(data: Any, moving_mean: Any, moving_var: Any, form: Form) -> Moments:
+    others, x = split_axes(data, form.axis)[1], widened(data)
+    moving = (spread(moving_mean, data, form.axis), spread(moving_var, data, form.axis))
+    return _Given(x, others, form.epsilon, moving)
 
 
 def per_channel(value: Any, axes: Sequence[int]) -> Any:
@@ -116,126 +155,60 @@ def per_channel(value: Any, axes: Sequence[int]) -> Any:
     return ops.squeeze(value, axes) if axes else value
 
 
-def _correction(x: Any, axes: Sequence[int], unbiased: bool) -> Any:
-    """n / (n - 1): from the biased variance of n values to the unbiased one, if that is asked for."""
-    if not unbiased:
-        return 1.0
-    n = count(x.shape, axes)
-    check_values(n)
-    if isinstance(n, int):
-        return n / (n - 1)
-    size = scalar_count(x, axes)
-    return size / (size - 1.0)
-
-
-def _slope(m: Moments, data: Any, gamma: Any, axis: int, scale: bool) -> Any:
+def _slope(m: Moments, data: Any, gamma: Any, form: Form) -> Any:
     """What a deviation from the mean is multiplied by."""
-    return spread(gamma, data, axis) * m.inverse if scale else m.inverse
+    return spread(gamma, data, form.axis) * m.inverse if form.scale else m.inverse
 
 
-def normalized(m: Moments, data: Any, gamma: Any, beta: Any, *, axis: int, center: bool, scale: bool) -> Any:
-    """The output."""
+def _normalized(m: Moments, data: Any, gamma: Any, beta: Any, form: Form) -> Any:
     # x·a + b with a and b for each channel: one multiplication and one addition of the one large operand. Where the
     # mean is much larger than the deviation, x·a - mean·a rounds by as much as x itself was rounded.
-    a = _slope(m, data, gamma, axis, scale)
-    b = spread(beta, data, axis) - m.mean * a if center else -(m.mean * a)
+    a = _slope(m, data, gamma, form)
+    b = spread(beta, data, form.axis) - m.mean * a if form.center else -(m.mean * a)
     return as_dtype(ops.ewise_fma(m.x, a, b), data.dtype)
 
 
-def moved(m: Moments, moving_mean: Any, moving_var: Any, momentum: float, correction: Any) -> tuple[Any, ...]:
+def _moved(m: Moments, moving_mean: Any, moving_var: Any, momentum: float, correction: Any) -> tuple[Any, ...]:
     """The new moving statistics."""
     news = ((moving_mean, m.mean), (moving_var, m.variance * correction))
     values = [widened(old) * (1.0 - momentum) + per_channel(new * momentum, m.axes) for old, new in news]
     return narrowed(values, moving_mean.dtype)
 
 
-def _batch_norm_decomposed(
-    data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, *, axis: int, epsilon: float, center: bool,
-    scale: bool, momentum: float, training: bool, unbiased: bool,
-) -> Any:  # fmt: skip
-    m = statistics(data, axis, epsilon, None if training else (moving_mean, moving_var))
-    out = normalized(m, data, gamma, beta, axis=axis, center=center, scale=scale)
-    if not training:
-        return Tuple((out, moving_mean, moving_var))
-    return Tuple((out, *moved(m, moving_mean, moving_var, momentum, _correction(m.x, m.axes, unbiased))))
-
-
-def _batch_norm(
-    data: np.ndarray, gamma: np.ndarray, beta: np.ndarray, moving_mean: np.ndarray, moving_var: np.ndarray, *,
-    axis: int, epsilon: float, center: bool, scale: bool, momentum: float, training: bool,
-    unbiased: bool,
-) -> tuple[np.ndarray, ...]:  # fmt: skip
-    x = data.astype(np.float32) if wide(data.dtype.name) != data.dtype.name else data
-    others, kept = tuple(split_axes(x, axis)[1]), moving_mean.dtype
-    mean, variance = moving_mean.astype(x.dtype), moving_var.astype(x.dtype)
-    if training:
-        n = math.prod(x.shape[a] for a in others)
-        if unbiased:
-            check_values(n)
-        news = np.mean(x, others), np.var(x, others, ddof=1 if unbiased else 0)
-        keep, take = x.dtype.type(1.0 - momentum), x.dtype.type(momentum)
-        moving_mean, moving_var = (keep * old + take * new for old, new in zip((mean, variance), news, strict=True))
-        mean, variance = np.mean(x, others), np.var(x, others)
-    y = x - spread_array(mean, x, axis)
-    y = y / np.sqrt(spread_array(variance, x, axis) + x.dtype.type(epsilon))
-    y = y * spread_array(gamma, x, axis) if scale else y
-    y = y + spread_array(beta, x, axis) if center else y
-    return y.astype(data.dtype), moving_mean.astype(kept), moving_var.astype(kept)
-
-
-def adjoints_in_inference(
-    adjoints: Sequence[Any], data: Any, gamma: Any, moving: tuple[Any, Any], *, axis: int, epsilon: float, center: bool,
-    scale: bool,
-) -> tuple[Any, ...]:  # fmt: skip
+def _adjoints_in_inference(adjoints: Sequence[Any], m: Moments, data: Any, gamma: Any, form: Form) -> tuple[Any, ...]:
     """The adjoints of all arguments, of what is normalized by the moving statistics."""
-    m = statistics(data, axis, epsilon, moving)
     dy, dmean, dvar = map(widened, adjoints)
     total, product = ops.sum(dy, m.axes, True), ops.vecdot(dy, m.centered, m.axes, True)
-    a = _slope(m, data, gamma, axis, scale)
-    dgamma = per_channel(product * m.inverse, m.axes) if scale else None
-    dbeta = per_channel(total, m.axes) if center else None
+    a = _slope(m, data, gamma, form)
+    dgamma = per_channel(product * m.inverse, m.axes) if form.scale else None
+    dbeta = per_channel(total, m.axes) if form.center else None
     dmean = dmean - per_channel(total * a, m.axes)
     dvar = dvar - per_channel(product * a * ops.square(m.inverse) * 0.5, m.axes)
     return narrowed_adjoints((dy * a, dgamma, dbeta, dmean, dvar), data, gamma)
 
 
-def adjoints_in_training(
-    m: Moments, adjoints: Sequence[Any], data: Any, gamma: Any, *, axis: int, center: bool, scale: bool,
-    momentum: float, n: Any, correction: Callable[[], Any], summed: Callable[..., Sequence[Any]] = lambda *sums: sums,
-) -> tuple[Any, ...]:  # fmt: skip
-    """The adjoints of all arguments. ``n`` values have the statistics ``m``; ``summed`` adds up sums of values, of one
-    element for each channel, over all that have them."""
+def _adjoints_in_training(
+    name: str, adjoints: Sequence[Any], m: OfBatch, data: Any, gamma: Any, form: Form
+) -> tuple[Any, ...]:
+    """The adjoints of all arguments, of what is normalized by the statistics of the batch."""
+    n, momentum = m.count, form.momentum
     dy, dmean, dvar = map(widened, adjoints)
     total, product = ops.sum(dy, m.axes, True), ops.vecdot(dy, m.centered, m.axes, True)
-    a = _slope(m, data, gamma, axis, scale)
-    dgamma = per_channel(product * m.inverse, m.axes) if scale else None
-    dbeta = per_channel(total, m.axes) if center else None
+    a = _slope(m, data, gamma, form)
+    dgamma = per_channel(product * m.inverse, m.axes) if form.scale else None
+    dbeta = per_channel(total, m.axes) if form.center else None
     moves = [(k, d) for k, d in enumerate((dmean, dvar), 1) if not is_zeros(adjoints[k])]
-    total, product, *sums = summed(total, product, *(d for _, d in moves))
+    total, product, *sums = m.summed(total, product, *(d for _, d in moves))
     all_moves = dict(zip((k for k, _ in moves), sums, strict=True))
     # (dy - Σdy/n - (x - mean)·k)·a, the terms for each channel in one: what is large is read once.
     k = product * ops.square(m.inverse) / n
     dx = ops.ewise_fma(dy, a, ops.ewise_fma(m.x, -(k * a), (m.mean * k - total / n) * a))
     if 1 in all_moves:
-        dx = dx + spread(all_moves[1], data, axis) * momentum / n
+        dx = dx + spread(all_moves[1], data, form.axis) * momentum / n
     if 2 in all_moves:
-        dx = dx + m.centered * (spread(all_moves[2], data, axis) * (2.0 * momentum) * correction() / n)
+        correction = m.correction(name) if form.unbiased else 1.0
+        dx = dx + m.centered * (spread(all_moves[2], data, form.axis) * (2.0 * momentum) * correction / n)
     return narrowed_adjoints((dx, dgamma, dbeta, dmean * (1.0 - momentum), dvar * (1.0 - momentum)), data, gamma)
-
-
-def _batch_norm_gradient(
-    adjoints: Sequence[Any], y: Any, data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, *, axis: int,
-    epsilon: float, center: bool, scale: bool, momentum: float, training: bool,
-    unbiased: bool,
-) -> tuple[Any, ...]:  # fmt: skip
-    form: dict[str, Any] = {"axis": axis, "center": center, "scale": scale}
-    if not training:
-        return adjoints_in_inference(adjoints, data, gamma, (moving_mean, moving_var), epsilon=epsilon, **form)
-    m = statistics(data, axis, epsilon)
-    return adjoints_in_training(
-        m, adjoints, data, gamma, momentum=momentum, n=scalar_count(m.x, m.axes),
-        correction=lambda: _correction(m.x, m.axes, unbiased), **form,
-    )  # fmt: skip
 
 
 def is_zeros(adjoint: Any) -> bool:
@@ -243,18 +216,83 @@ def is_zeros(adjoint: Any) -> bool:
     return getattr(getattr(adjoint, "op", None), "name", "") == "relax.zeros"
 
 
-composite(
+def of_array(name: str, x: np.ndarray, axes: tuple[int, ...], form: Form) -> tuple[np.ndarray, ...]:
+    """Over NumPy, the mean, the biased variance and that which moves the moving one, of the rows of one process."""
+    if form.unbiased:
+        check_values(name, math.prod(x.shape[a] for a in axes))
+    return np.mean(x, axes), np.var(x, axes), np.var(x, axes, ddof=1 if form.unbiased else 0)
+
+
+def define_batch_norm(
+    name: str,
+    attrs: str,
+    *,
+    of_batch: Callable[[Any, Form], OfBatch],
+    of_array: Callable[[str, np.ndarray, tuple[int, ...], Form], tuple[np.ndarray, ...]],
+    **rules: Any,
+) -> Op:
+    """Define a batch norm with the attributes of :class:`Form`, and ``attrs`` before those. ``of_batch`` gives the
+    statistics that it normalizes by in training, :func:`of_array` and its like the same over NumPy."""
+
+    def infer(*infos: TensorStructInfo, **given: Any) -> TupleStructInfo:
+        return _infer(name, Form(**given), *infos)
+
+    def decompose(
+        data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, *, training: bool, **given: Any
+    ) -> Any:
+        form = Form(training=training, **given)
+        if not training:
+            m = _given(data, moving_mean, moving_var, form)
+            return Tuple((_normalized(m, data, gamma, beta, form), moving_mean, moving_var))
+        batch = of_batch(data, form)
+        out = _normalized(batch, data, gamma, beta, form)
+        correction = batch.correction(name) if form.unbiased else 1.0
+        return Tuple((out, *_moved(batch, moving_mean, moving_var, form.momentum, correction)))
+
+    def gradient(
+        adjoints: Sequence[Any], y: Any, data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any,
+        **given: Any,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        form = Form(**given)
+        if not form.training:
+            return _adjoints_in_inference(adjoints, _given(data, moving_mean, moving_var, form), data, gamma, form)
+        return _adjoints_in_training(name, adjoints, of_batch(data, form), data, gamma, form)
+
+    def array(
+        data: np.ndarray, gamma: np.ndarray, beta: np.ndarray, moving_mean: np.ndarray, moving_var: np.ndarray,
+        **given: Any,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+        form, kept = Form(**given), moving_mean.dtype
+        x = data.astype(np.float32) if wide(data.dtype.name) != data.dtype.name else data
+        kind, mean, variance = x.dtype.type, moving_mean.astype(x.dtype), moving_var.astype(x.dtype)
+        if form.training:
+            batch, spread, new = of_array(name, x, tuple(split_axes(x, form.axis)[1]), form)
+            keep, take = kind(1.0 - form.momentum), kind(form.momentum)
+            moving_mean, moving_var = keep * mean + take * batch, keep * variance + take * new
+            mean, variance = batch, spread
+        y = x - spread_array(mean, x, form.axis)
+        y = y / np.sqrt(spread_array(variance, x, form.axis) + kind(form.epsilon))
+        y = y * spread_array(gamma, x, form.axis) if form.scale else y
+        y = y + spread_array(beta, x, form.axis) if form.center else y
+        return y.astype(data.dtype), moving_mean.astype(kept), moving_var.astype(kept)
+
+    shared: dict[str, Any] = {
+        "infer": infer, "decompose": decompose, "gradient": gradient, "numpy": array, "precision": "data",
+        "initial": {"gamma": 1.0, "moving_var": 1.0}, "zeros": "mixes", "family": "normalisation",
+    }  # fmt: skip
+    return composite(
+        name,
+        f"data, gamma, beta, moving_mean, moving_var | {attrs}axis=1, epsilon=1e-05, center=True, scale=True,"
+        " momentum=0.1, training=True, unbiased=True",
+        **shared | rules,
+    )
+
+
+define_batch_norm(
     "nn.batch_norm",
-    "data, gamma, beta, moving_mean, moving_var | axis=1, epsilon=1e-05, center=True, scale=True, momentum=0.1,"
-    " training=True, unbiased=True",
-    infer=_batch_norm_infer,
-    decompose=_batch_norm_decomposed,
-    numpy=_batch_norm,
-    gradient=_batch_norm_gradient,
-    initial={"gamma": 1.0, "moving_var": 1.0},
-    precision="data",
-    zeros="mixes",
-    family="normalisation",
+    "",
+    of_batch=of_rows,
+    of_array=of_array,
     doc="(out, new moving_mean, new moving_var), with out = (x - mean) / √(variance + epsilon) · gamma + beta, and a\n"
     "value of each statistic and parameter for each channel of the axis; without scale (center) gamma (beta) is not\n"
     "used. In training, mean and (biased) variance are the batch's, over all other axes, and the moving statistics\n"
