@@ -47,5 +47,5 @@ def in_package(prefix: str) -> Callable[[str], Any]:
     """The ``__getattr__`` of the package ``relax.op.<prefix>``, whose files are loaded: ``from pullback.relax.op.nn
     import relu`` gives the op, and so does ``import attention``, which is a file there too."""
     package = vars(sys.modules[f"{__package__}.{prefix}"])
-    package.update((name, op) for name in package if (op := Op.find(f"relax.{prefix}.{name}")) is not None)
+    package.update({name: op for name in package if (op := Op.find(f"relax.{prefix}.{name}")) is not None})
     return Namespace(prefix).__getattr__
