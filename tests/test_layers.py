@@ -71,6 +71,17 @@ DYNAMIC = {
     "pullback.shortcuts": "short names, pullback.training and the like, are those of other packages",
 }
 
+# The folders of ops and the files beside them, from the bottom up. Those of one floor do not import each other.
+OP_FLOORS = (
+    ("namespace", "sample", "kernel", "primal_gradient"),
+    ("family",),
+    ("call", "reduction"),
+    ("batching", "elementwise", "linear_algebra", "manipulate", "index", "register"),
+    ("methods", "nn", "random", "reference"),
+    ("distributed", "image", "loss", "vision"),
+    ("catalogue",),
+)
+
 # Packages that only some rooms may use.
 RESERVED = {
     "llvmlite": ("pullback.codegen",),
@@ -179,6 +190,16 @@ def test_rooms_import_only_rooms_below():
 def test_exceptions_are_still_needed():
     found = {(i.module, i.name) for i in upward(all_imports())}
     assert set(EXCEPTIONS) <= found
+
+
+def test_folders_of_ops_import_only_floors_below():
+    floors = {name: number for number, names in enumerate(OP_FLOORS) for name in names}
+    prefix = "pullback.relax.op."
+    within = [i for i in all_imports() if i.module.startswith(prefix) and i.name.startswith(prefix)]
+    pairs = {i: tuple(name.removeprefix(prefix).split(".")[0] for name in (i.module, i.name)) for i in within}
+    assert {name for pair in pairs.values() for name in pair} == set(floors)
+    wrong = [i for i, (user, used) in pairs.items() if user != used and floors[used] >= floors[user]]
+    assert not wrong, "\n".join(map(str, wrong))
 
 
 def test_only_known_modules_import_by_name():

@@ -46,7 +46,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -184,7 +184,7 @@ class Op(Node):
     initial: Mapping[str, float] = field(default_factory=dict, compare=False)
     doc: str = field(default="", compare=False)
     family: str = field(default="", compare=False)
-    samples: Callable[..., Any] | None = field(default=None, compare=False)
+    samples: Sequence[Any] | None = field(default=None, compare=False)
 
     attributes: ClassVar[dict[str, Callable[[Op], Any]]] = {}  # what get_attr knows, by name
 

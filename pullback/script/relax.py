@@ -45,11 +45,11 @@ from pullback.relax import struct_info as _info
 from pullback.relax.boxes import unbox  # noqa: F401
 from pullback.relax.control import branch, cond, custom, custom_gradient, fori_loop, loop, scan, while_loop  # noqa: F401
 from pullback.relax.declared import PARAMETER, STATE, Annotation, Declared
-from pullback.relax.op.call_tir import call_tir as _call_tir
-from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
+from pullback.relax.op.call.call_tir import call_tir as _call_tir
+from pullback.relax.op.call.call_tir import call_tir_with_grad  # noqa: F401
+from pullback.relax.op.call.packed import call_packed as _call_packed
+from pullback.relax.op.call.packed import call_pure_packed as _call_pure_packed
 from pullback.relax.op.namespace import Namespace, no_op
-from pullback.relax.op.packed import call_packed as _call_packed
-from pullback.relax.op.packed import call_pure_packed as _call_pure_packed
 from pullback.relax.recursion import call_self, recurse, recursive  # noqa: F401
 from pullback.script.names import public_names
 from pullback.script.sizes import read_shape

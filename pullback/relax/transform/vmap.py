@@ -29,7 +29,7 @@ from pullback.relax.boxes import BOX, NULL, UNBOX, box, is_boxing, is_handle, un
 from pullback.relax.control import BRANCH, CUSTOM, LOOP, STEP, branch, custom, loop, row, with_floats
 from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var
 from pullback.relax.op.batching import batch_info, over_batch, with_axis
-from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.call.call_tir import call_tir
 from pullback.relax.op.namespace import ops
 from pullback.relax.op_calls import is_call_tir, kernel_name, kernel_sizes
 from pullback.relax.recursion import RECURSE, SELF, call_self, has_recursion, outer_labels, recurse
