@@ -366,14 +366,14 @@ class NativeCallable(CallableFunction):
         if key not in self._regions:
             function: Any = self.function
             program: Any = self.interpreter
-            region: Region | None = Region(
+            region = Region(
                 [function.body], function.params, Uses(function), program.target, program.module, whole=True
             )
             try:
-                region.compile(key, values)  # type: ignore[union-attr]
+                region.compile(key, values)
+                self._regions[key] = region
             except UserError:  # no dataflow, or a mistake: the evaluator finds out which, and where
-                region = None
-            self._regions[key] = region
+                self._regions[key] = None
         return self._regions[key]
 
 

@@ -134,8 +134,7 @@ for _name in [name for name in _MODULES if name not in ("annotate", "sys")]:
         globals()[_name] = Op.registry[_name]
 for _name, _namespace in _NAMESPACES.items():  # from pullback.relay.op.nn import dense
     _module = ModuleType(f"{__name__}.{_name}", f"The operators of {_namespace!r}.")
-    _module.__getattr__ = _namespace.__getattr__  # type: ignore[method-assign]
-    _module.__dir__ = _namespace.__dir__  # type: ignore[method-assign]
+    vars(_module).update(__getattr__=_namespace.__getattr__, __dir__=_namespace.__dir__)
     sys.modules[_module.__name__] = globals()[_name] = _module
 
 __all__ = ["Op", "OpPattern", "get", *_NAMESPACES, *_REGISTERING, *_HOOKS]

@@ -9,7 +9,7 @@ from pullback import relax
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
-from pullback.relay.expr import Expr, call_op, const
+from pullback.relay.expr import Expr, TupleWrapper, call_op, const
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import (
     axis_of,
@@ -245,7 +245,7 @@ for _name, _graph in (("softmax", "softmax"), ("fast_softmax", "softmax"), ("log
 # -- shape
 
 
-def _flat(types: list[Type], attrs: Attrs) -> Type | None:
+def _flat(types: list[TensorType], attrs: Attrs) -> Type | None:
     x = types[0]
     return None if x.is_concrete else TensorType((x.shape[0], product(x.shape[1:])), x.dtype)
 
@@ -377,7 +377,7 @@ def _dropout(x: Any, *, rate: float) -> Any:
     return x, ops.ones_like(x)
 
 
-define(
+DROPOUT = define(
     "nn.dropout",
     "data | rate=0.5",
     _dropout,
@@ -388,12 +388,9 @@ define(
 )
 
 
-def dropout_raw(data: Any, rate: float = 0.5) -> Any:
+def dropout_raw(data: Any, rate: float = 0.5) -> TupleWrapper:
     """Both results of dropout: data, and its mask."""
-    found = call_op("nn.dropout", data, rate=rate)
-    from pullback.relay.expr import TupleWrapper
-
-    return TupleWrapper(found.tuple_value, 2)
+    return TupleWrapper(DROPOUT.make((data,), {"rate": rate}), 2)
 
 
 def _l2_normalize(x: Any, *, eps: float, axis: Any) -> Any:

@@ -50,7 +50,7 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
     return ops.where(cast(condition, "bool"), x, y)
 
 
-def _where_type(types: list[Type], attrs: Attrs) -> Type | None:
+def _where_type(types: list[TensorType], attrs: Attrs) -> Type | None:
     if all(t.is_concrete for t in types):
         return None
     return TensorType(joined_shape("where", *(t.shape for t in types)), types[1].dtype)
@@ -267,7 +267,7 @@ def _take_of_batch(x: Any, indices: Any, axis: int, batch: int, mode: str) -> An
     return ops.permute_dims(found, (*moved, *range(batch + inner + before, len(wanted) + len(others))))
 
 
-def _taken(types: list[Type], attrs: Attrs) -> Type | None:
+def _taken(types: list[TensorType], attrs: Attrs) -> Type | None:
     x, indices = types
     if x.is_concrete and indices.is_concrete:
         return None
@@ -315,7 +315,7 @@ def _last(indices: Any) -> Any:
     return ops.permute_dims(indices, (*range(1, rank), 0)) if rank > 1 else indices
 
 
-def _gathered(types: list[Type], attrs: Attrs) -> Type | None:
+def _gathered(types: list[TensorType], attrs: Attrs) -> Type | None:
     x, indices = types
     if x.is_concrete and indices.is_concrete:
         return None
