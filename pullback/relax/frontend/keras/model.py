@@ -175,10 +175,8 @@ def _example_of(model: Any, example: Any) -> list[TensorStructInfo]:
             )
         return _types([(tuple(t.shape), str(t.dtype)) for t in inputs])
     given = list(example) if isinstance(example, (list, tuple)) else [example]
-    types = [e if isinstance(e, TensorStructInfo) else None for e in given]
-    if all(t is not None for t in types):
-        found: list[TensorStructInfo] = types  # type: ignore[assignment]
-    else:
+    found = [e for e in given if isinstance(e, TensorStructInfo)]
+    if len(found) < len(given):
         arrays = [np.asarray(e) for e in given]
         shapes = [(None, *a.shape[1:]) for a in arrays]
         found = _types([(s, _dtype(a)) for s, a in zip(shapes, arrays, strict=True)])

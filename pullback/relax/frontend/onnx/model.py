@@ -99,7 +99,7 @@ class OnnxModel(Imported):
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         names = _distinct([identifier(name) for name in self.inputs])
-        forward.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+        vars(forward)["__signature__"] = inspect.Signature([inspect.Parameter(n, kind) for n in names])
         return forward
 
     def _replayed(self, inputs: Sequence[Any]) -> Any:

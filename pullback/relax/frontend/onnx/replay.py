@@ -23,10 +23,10 @@ from pullback.ir.errors import InternalError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.node import Span, span_scope
 from pullback.ir.op import Op
-from pullback.nn.trace import current_trace
+from pullback.nn.trace import active_trace
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Constant, Expr, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var
-from pullback.relax.frontend.converters import Converter, Use, check_supported
+from pullback.relax.frontend.converters import Use, check_supported
 from pullback.relax.frontend.onnx import known
 from pullback.relax.frontend.onnx.load import array_of, onnx_package, sparse_array_of, subgraphs
 from pullback.relax.frontend.onnx.table import ONNX, domain_of, keys_of, name_of
@@ -165,7 +165,8 @@ class Scope:
         attributes: Mapping[str, Any] | None = None, types: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.opsets, self.values, self.outer = opsets, dict(values), outer
-        self.attributes = dict(attributes) if attributes is not None else outer.attributes if outer else {}
+        around: dict[str, Any] = {} if outer is None else outer.attributes
+        self.attributes: dict[str, Any] = around if attributes is None else dict(attributes)
         self.types = types or {}
 
     @property
@@ -330,15 +331,14 @@ class Replay:
         inputs, attrs = node.inputs(), node.attributes()
         found = self.by_sizes(node, inputs, attrs)
         if found is None:
-            found = self.called(converter, node, inputs, attrs)
-        several = isinstance(found, (tuple, list)) and not isinstance(found, known.Items)
-        results = list(found) if several else [found]
+            found = self.called(converter.function, node, inputs, attrs)
+        results = list(found) if isinstance(found, (tuple, list)) and not isinstance(found, known.Items) else [found]
         return [
             self.settled(value, name) for value, name in zip(results, _names(node.proto, len(results)), strict=True)
         ]
 
-    def called(self, converter: Converter, node: Node, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-        signature = _signature(converter.function)  # type: ignore[arg-type]
+    def called(self, function: Callable[..., Any], node: Node, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+        signature = _signature(function)
         if signature is not None:
             attrs = {**attrs, "node": node} if "node" in signature.parameters else attrs
             try:
@@ -347,7 +347,7 @@ class Replay:
                 raise UserError(
                     f"version {node.version} of {node.op_type}, of this form, is not converted: {error}"
                 ) from None
-        return converter.function(*inputs, **attrs)  # type: ignore[misc]
+        return function(*inputs, **attrs)
 
     def by_sizes(self, node: Node, inputs: Sequence[Any], attrs: dict[str, Any]) -> known.Known | None:
         """What a node gives for sizes of which some are symbolic, where that can be told."""
@@ -426,7 +426,7 @@ class Replay:
         if value is None:
             return None
         if isinstance(value, known.Known):
-            expr = current_trace().bind(value.expr(), name)  # type: ignore[union-attr]
+            expr = active_trace().bind(value.expr(), name)
             if not value.is_constant:
                 self.sizes[expr] = value.array
             return expr
@@ -438,7 +438,7 @@ class Replay:
             raise InternalError(f"a converter returned a {type(value).__name__}")
         if _is_foldable(value):
             return Constant(_folded(value))
-        return current_trace().bind(value, name)  # type: ignore[union-attr]
+        return active_trace().bind(value, name)
 
     def check(self, node: Node, name: str, value: Any) -> None:
         """Compare a result with the type that ONNX infers, or that the file declares."""
@@ -488,7 +488,8 @@ class Replay:
 
     def origins(self, value: Any) -> Iterator[str]:
         """The names of the model's inputs that a graph value is computed from."""
-        builder, waiting, seen = current_trace().builder, [value], set()  # type: ignore[union-attr]
+        builder, waiting = active_trace().builder, [value]
+        seen: set[Any] = set()
         while waiting:
             expr = waiting.pop()
             if expr in seen:
@@ -516,7 +517,7 @@ def _placed(error: UserError, where: str, span: Span | None) -> UserError:
             placed = type(error)(f"{where}: {error.message}", span=error.span or span, hint=error.hint)
     except TypeError:  # an error with a constructor of its own
         return error
-    placed.onnx_node = True  # type: ignore[attr-defined]
+    vars(placed)["onnx_node"] = True
     return placed.with_traceback(error.__traceback__)
 
 

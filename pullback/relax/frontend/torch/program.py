@@ -169,6 +169,8 @@ class TorchModel(Imported):
     ``inference``: the program in its form for inference, where that is another one than follows from dropout and norms.
     """
 
+    input_names: Sequence[str]
+
     def __init__(
         self,
         program: Any,

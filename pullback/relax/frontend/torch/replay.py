@@ -12,7 +12,7 @@ from typing import Any
 
 from pullback.ir.errors import InternalError, UserError
 from pullback.ir.node import Span, span_scope
-from pullback.nn.trace import current_trace
+from pullback.nn.trace import active_trace
 from pullback.relax.expr import Expr, as_relax, const
 from pullback.relax.frontend.converters import Use, check_supported
 from pullback.relax.frontend.torch import control
@@ -149,12 +149,12 @@ class Replay:
             if not callable(found) or isinstance(found, Expr):
                 return found
             with span_scope(place_of(node)):
-                return current_trace().bind(found(), node.name)  # type: ignore[union-attr]
+                return active_trace().bind(found(), node.name)
         else:
             convert, args, kwargs = self.control(node), [self.value(a) for a in node.args], {}
         with span_scope(place_of(node)):
             try:
-                found = current_trace().bind(convert(*args, **kwargs), node.name)  # type: ignore[union-attr]
+                found = active_trace().bind(convert(*args, **kwargs), node.name)
             except UserError as error:
                 if error.span is None:
                     raise _placed(error, node) from error.__cause__
@@ -164,10 +164,12 @@ class Replay:
     def converter(self, node: Any) -> Callable[..., Any]:
         keys = keys_of(node.target)
         own = next((self.own[key] for key in keys if key in self.own), None)
+        if own is not None:
+            return own
         converter = ATEN.find(*keys)
-        if own is None and (converter is None or converter.function is None):
+        if converter is None or converter.function is None:
             raise InternalError(f"{node.target} has no converter, and nobody checked")
-        return own or converter.function  # type: ignore[union-attr, return-value]
+        return converter.function
 
     def control(self, node: Any) -> Callable[..., Any]:
         convert = control.of(node)
@@ -217,8 +219,7 @@ class Replay:
         if not isinstance(found, Expr) or not hasattr(wanted, "dtype"):
             return found
         info, dtype = found.struct_info, dtype_of(wanted.dtype)
-        fits = isinstance(info, TensorStructInfo) and info.dtype == dtype and _may_be(info.shape, wanted.shape)
-        if not fits:
+        if not isinstance(info, TensorStructInfo) or info.dtype != dtype or not _may_be(info.shape, wanted.shape):
             wanted_type = f"{dtype}{tuple(wanted.shape)}"
             raise InternalError(f"{node.target} ({node.name}) gives {format_info(info)}, not {wanted_type}")
         if info.shape is None or self.sizes is None:
@@ -226,7 +227,7 @@ class Replay:
         shape = [self.sizes.known(theirs, mine) for mine, theirs in zip(info.shape, wanted.shape, strict=True)]
         if all(same(mine, theirs) for mine, theirs in zip(info.shape, shape, strict=True)):
             return found
-        return current_trace().builder.match_cast(found, TensorStructInfo(tuple(shape), dtype))  # type: ignore[union-attr]
+        return active_trace().builder.match_cast(found, TensorStructInfo(tuple(shape), dtype))
 
 
 def _placed(error: UserError, node: Any) -> UserError:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
-from pullback.nn.trace import current_trace
+from pullback.nn.trace import active_trace
 from pullback.relax import op
 from pullback.relax.expr import const
 from pullback.relax.frontend.onnx.known import product, static
@@ -187,8 +187,9 @@ def _places(
         begin = [t * d for t, d in zip(tap, apart, strict=True)]
         end = [b + (o - 1) * s + 1 for b, o, s in zip(begin, out, steps, strict=True)]
         values.append(op.strided_slice(data, axes, begin, end, steps))
-        index = tuple(slice(b, e, s) for b, e, s in zip(begin, end, steps, strict=True))
-        chosen.append(places[(slice(None), slice(None), *index)])
+        taps = (slice(b, e, s) for b, e, s in zip(begin, end, steps, strict=True))
+        index = (slice(None), slice(None), *taps)
+        chosen.append(places[index])
     best = op.argmax(op.stack(values, 0), 0, True)
     return op.squeeze(op.gather_elements(const(np.stack(chosen)), best, 0), [0])
 
@@ -293,9 +294,9 @@ def batch_norm(
     is_state = mean in buffers and variance in buffers and not node.scope.is_inner
     if is_state:
         moved = op.nn.batch_norm(x, scale, bias, mean, variance, epsilon=epsilon, momentum=1 - momentum)
-        trace = current_trace()
+        trace = active_trace()
         for old, new in ((mean, moved[1]), (variance, moved[2])):
-            buffers[old](trace.bind(new, "statistics"))  # type: ignore[union-attr]
+            buffers[old](trace.bind(new, "statistics"))
         return (moved[0], moved[1], moved[2], None, None)[: max(node.results, 1)]
     if not training_mode:
         found = op.nn.batch_norm(x, scale, bias, mean, variance, epsilon=epsilon, training=False)
@@ -459,6 +460,6 @@ def nll_loss(x: Any, target: Any, weight: Any = None, *, ignore_index: int | Non
 def softmax_cross_entropy(
     x: Any, target: Any, weight: Any = None, *, ignore_index: int | None = None, reduction: str, node: Any
 ) -> Any:  # fmt: skip
-    log_prob = current_trace().bind(op.nn.log_softmax(x, 1), "log_prob")  # type: ignore[union-attr]
+    log_prob = active_trace().bind(op.nn.log_softmax(x, 1), "log_prob")
     loss = nll_loss(log_prob, target, weight, ignore_index=ignore_index, reduction=reduction)
     return (loss, log_prob)[: node.results]

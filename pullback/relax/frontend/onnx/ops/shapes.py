@@ -394,9 +394,19 @@ def _by_places(x: Any, before: Sequence[int], after: Sequence[int], mode: str) -
         if not b and not a:
             continue
         (n,) = static([shape_of(x)[axis]], "the size of a padded axis")
-        places = np.pad(np.arange(n), (b, a), mode)  # type: ignore[call-overload]
-        x = op.take(x, const(places.astype(np.int64)), axis)
+        x = op.take(x, const(_places(n, b, a, mode)), axis)
     return x
+
+
+def _places(size: int, before: int, after: int, mode: str) -> np.ndarray:
+    """Which element stands at each place of a padded axis: with "wrap" the next one after the last is the first, with
+    "reflect" the last but one."""
+    places = np.arange(-before, size + after, dtype=np.int64)
+    if mode == "wrap":
+        return places % size
+    there_and_back = max(2 * (size - 1), 1)
+    places %= there_and_back
+    return np.minimum(places, there_and_back - places)
 
 
 @ONNX.register("CenterCropPad")

@@ -63,7 +63,7 @@ def rank(value: Any) -> int:
 def dtype_of(value: Any) -> str:
     """The dtype of a tensor, or the one that PyTorch gives a number."""
     if isinstance(value, (Expr, PrimExpr, np.ndarray)):
-        return str(value.dtype)  # type: ignore[union-attr]
+        return str(value.dtype)
     return "bool" if isinstance(value, bool) else default_float() if isinstance(value, float) else "int64"
 
 
