@@ -29,7 +29,9 @@ from pullback.relay.evaluate.machine import Step
 from pullback.relay.expr import Call, Constant, Function, GlobalVar, Let, Tuple, TupleGetItem, Var
 from pullback.relay.lower import Infos
 from pullback.relay.op.meaning import resolve
-from pullback.relay.staging import Scope, Stager, nested_of, to_graph
+from pullback.relay.staging.scope import Scope
+from pullback.relay.staging.stager import Stager
+from pullback.relay.staging.values import nested_of, to_graph
 from pullback.relay.ty import TensorType, TupleType
 from pullback.runtime.memory import BorrowedMemory
 from pullback.runtime.tensor import Tensor, tensor

@@ -35,8 +35,6 @@ from pullback.relay.op.rules import (
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
 
-_MOVES = {"pattern": OpPattern.INJECTIVE}
-
 
 def places(values: Sequence[int], dtype: str = "int32") -> Any:
     """Whole numbers as a constant of the graph."""
@@ -157,7 +155,7 @@ define(
     shown=("begin", "end", "strides", "axes"),
     doc="data[begin:end:stride] along the first axes, or those given. With slice_mode 'size', end are sizes, -1 all\n"
     "that is left, and the strides are 1.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 
@@ -198,7 +196,7 @@ define(
     adapt=_adapt_set,
     relation=same,
     doc="data with v in place of data[begin:end:stride]; begin, end and strides are tensors.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 
@@ -231,7 +229,7 @@ define(
     ),
     shown=("axes",),
     doc="The first elements of data along the axes (by default all), as many as shape_like has.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 # -- take and gather
@@ -293,7 +291,7 @@ define(
     relation=_taken,
     doc="data's slices at the indices along the axis, or elements of the flattened data. Indices beyond the axis are\n"
     "clipped to it, wrapped around it, or, with mode 'fast', must not be.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 define(
     "gather",
@@ -305,7 +303,7 @@ define(
     ),
     shown=("axis",),
     doc="y[i, j, k] = data[i, indices[i, j, k], k] along axis 1, and so on.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 
@@ -332,7 +330,7 @@ define(
     relation=_gathered,
     doc="y[i…, …] = data[indices[0, i…], indices[1, i…], …]: the first axis of indices names an element along each of\n"
     "data's axes, after batch_dims axes that both share.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 
@@ -353,7 +351,7 @@ define(
     tuples=True,
     relation=of_unknown(_advanced),
     doc="data[i, j, …] as NumPy has it, of the tuple (data, i, j, …); the indices broadcast.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 # -- scatter
@@ -466,7 +464,7 @@ define(
     _sequence_mask,
     relation=same,
     doc="mask_value from place valid_length[b] on along the axis (0 or 1) of each b of the other one.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 
@@ -524,7 +522,7 @@ define(
     _set_diagonal,
     relation=same,
     doc="data with other diagonals, from the k1-th to the k2-th.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 
@@ -545,7 +543,7 @@ define(
     relation=same,
     shown=("upper",),
     doc="data on and above (or, without upper, below) the k-th diagonal of the last two axes, else 0.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 
@@ -566,7 +564,7 @@ define(
     _unravel,
     relation=lambda types, attrs: TensorType((types[1].shape[0], *types[0].shape), types[0].dtype),
     doc="The coordinates of places in a flattened tensor of the shape, which is a tensor; along the first axis.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 define(
     "invert_permutation",
@@ -574,5 +572,5 @@ define(
     lambda x: ops.scatter_elements(ops.zeros_like(x), x, places(range(shape_of(x)[0]), dtype_of(x))),
     relation=same,
     doc="y[data[i]] = i.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
