@@ -7,6 +7,7 @@ from typing import Any
 
 from pullback import relax
 from pullback.ir.errors import ArgumentError, ShapeError
+from pullback.relax.frontend.padding import MODES, cropped
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
 from pullback.relay.expr import Expr, TupleWrapper, call_op, const
@@ -277,16 +278,14 @@ def _adapt_pad(args: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 def _pad(x: Any, value: Any, *, pad_width: Any, pad_mode: str) -> Any:
-    flat = [n for pair in pad_width for n in pair]
     if len(pad_width) != rank_of(x):
         raise ShapeError(f"nn.pad: data has {rank_of(x)} axes, pad_width {len(pad_width)} pairs")
-    if any(n < 0 for n in flat):
-        x = _cropped(x, pad_width)
-        flat = [max(n, 0) for n in flat]
+    x, widths = cropped(x, pad_width)
+    flat = [n for pair in widths for n in pair]
     if not any(flat):
         return x
     if pad_mode != "constant":
-        return ops.nn.pad(x, flat, {"edge": "replicate", "reflect": "reflect"}[pad_mode])
+        return ops.nn.pad(x, flat, MODES[pad_mode])
     if isinstance(value, relax.Constant):
         return ops.nn.pad(x, flat, "constant", cast_number(value, dtype_of(x)))
     value = ops.reshape(cast(value, dtype_of(x)), ())
@@ -298,13 +297,6 @@ def cast_number(value: Any, dtype: str) -> Any:
     """The number that a constant of the graph holds."""
     found = value.data.reshape(-1)[0].item()
     return float(found) if "float" in dtype else found
-
-
-def _cropped(x: Any, pad_width: Any) -> Any:
-    axes = [i for i, pair in enumerate(pad_width) if min(pair) < 0]
-    begin = [max(-pad_width[i][0], 0) for i in axes]
-    end = [shape_of(x)[i] - max(-pad_width[i][1], 0) for i in axes]
-    return ops.strided_slice(x, axes, begin, end)
 
 
 def padded_shape(shape: Any, pad_width: Any) -> tuple[Any, ...]:

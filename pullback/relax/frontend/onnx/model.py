@@ -18,9 +18,10 @@ from pullback.relax.frontend.imported import Imported
 from pullback.relax.frontend.onnx import load
 from pullback.relax.frontend.onnx.replay import Replay, check_nodes, identifier
 from pullback.relax.frontend.onnx.table import FIXED, VALUES, domain_of
-from pullback.relax.frontend.onnx.types import FLOATS, tensor_type
+from pullback.relax.frontend.onnx.types import tensor_type
 from pullback.relax.matching import match_info
 from pullback.relax.struct_info import TensorStructInfo, format_info
+from pullback.tir.expr import FLOATS
 from pullback.tir.expr import Var as Size
 
 __all__ = ["OnnxModel", "from_onnx"]

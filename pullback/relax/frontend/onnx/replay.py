@@ -31,12 +31,12 @@ from pullback.relax.frontend.onnx import known
 from pullback.relax.frontend.onnx.load import array_of, onnx_package, sparse_array_of, subgraphs
 from pullback.relax.frontend.onnx.table import ONNX, domain_of, keys_of, name_of
 from pullback.relax.frontend.onnx.types import CODES, UnsupportedType, tensor_type
+from pullback.relax.frontend.source_lines import lines_of, outside_pytorch
 from pullback.relax.interpreter import evaluate
 from pullback.relax.struct_info import TensorStructInfo, format_info
 from pullback.tir.expr import PrimExpr
 
 FOLD_LIMIT = 1 << 20  # elements of a constant that is computed when a model is imported
-_LINE = re.compile(r'File "([^"]+)", line (\d+)')
 _RANDOM = ("relax.random.", "relax.dropout", "relax.nn.dropout")  # ops that are never computed at once
 
 
@@ -71,8 +71,7 @@ def place_of(node: Any) -> Span | None:
     """The line of the user's source on which a node was made, where the exporter of PyTorch says it."""
     for entry in node.metadata_props:
         if entry.key == "pkg.torch.onnx.stack_trace":
-            found = [(file, int(line)) for file, line in _LINE.findall(entry.value)]
-            own = [f for f in found if "/torch/" not in "/" + f[0].replace("\\", "/")]
+            own = outside_pytorch(lines_of(entry.value))
             if own:
                 return Span(*own[-1])
     return None

@@ -6,7 +6,6 @@ is found where it stands. Nodes that no result needs are left out, assertions ab
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,19 +14,14 @@ from pullback.ir.node import Span, span_scope
 from pullback.nn.trace import active_trace
 from pullback.relax.expr import Expr, as_relax, const
 from pullback.relax.frontend.converters import Use, check_supported
+from pullback.relax.frontend.source_lines import lines_of, outside_pytorch
 from pullback.relax.frontend.torch import control
+from pullback.relax.frontend.torch.dtypes import name_of
 from pullback.relax.frontend.torch.sizes import PYTHON, SizeNames
 from pullback.relax.frontend.torch.table import ATEN, LEFT_OUT
 from pullback.relax.struct_info import TensorStructInfo, format_info
 from pullback.runtime.interchange import array_of
 from pullback.tir.polynomial import same
-
-_LINE = re.compile(r'File "([^"]+)", line (\d+)')
-
-
-def dtype_of(dtype: Any) -> str:
-    """The name of a dtype of PyTorch: ``torch.float32`` is "float32"."""
-    return str(dtype).partition(".")[2]
 
 
 def values_of(tensor: Any) -> Any:
@@ -38,9 +32,8 @@ def values_of(tensor: Any) -> Any:
 def place_of(node: Any) -> Span:
     """The line of the user's source on which a node was made, the innermost outside of PyTorch, or the line of the
     graph."""
-    found = [(file, int(line)) for file, line in _LINE.findall(node.meta.get("stack_trace") or "")]
-    own = [f for f in found if "/torch/" not in f[0].replace("\\", "/")]
-    for file, line in (own or found)[-1:]:
+    found = lines_of(node.meta.get("stack_trace") or "")
+    for file, line in (outside_pytorch(found) or found)[-1:]:
         return Span(file, line, layer=layer_of(node))
     number = next((k for k, other in enumerate(node.graph.nodes, 1) if other is node), 0)
     return Span("<graph>", number, text=node.format_node(), layer=layer_of(node))
@@ -208,7 +201,7 @@ class Replay:
         if hasattr(value, "op") and hasattr(value, "graph"):
             return self.values[value.name]
         if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
-            return dtype_of(value)
+            return name_of(value)
         return value
 
     def checked(self, node: Any, found: Any, wanted: Any) -> Any:
@@ -218,7 +211,7 @@ class Replay:
             return (*known, *found[len(known) :])
         if not isinstance(found, Expr) or not hasattr(wanted, "dtype"):
             return found
-        info, dtype = found.struct_info, dtype_of(wanted.dtype)
+        info, dtype = found.struct_info, name_of(wanted.dtype)
         if not isinstance(info, TensorStructInfo) or info.dtype != dtype or not _may_be(info.shape, wanted.shape):
             wanted_type = f"{dtype}{tuple(wanted.shape)}"
             raise InternalError(f"{node.target} ({node.name}) gives {format_info(info)}, not {wanted_type}")

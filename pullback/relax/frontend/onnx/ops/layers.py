@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
+from pullback.nn.functional.convolution import with_bias
 from pullback.nn.trace import active_trace
 from pullback.relax import op
 from pullback.relax.expr import const
@@ -16,7 +17,8 @@ from pullback.relax.frontend.onnx.known import product, static
 from pullback.relax.frontend.onnx.ops.elementwise import numbers_like
 from pullback.relax.frontend.onnx.ops.shapes import axis_of, padded, rank_of, shape_of
 from pullback.relax.frontend.onnx.table import ONNX
-from pullback.relax.frontend.onnx.types import FLOATS
+from pullback.relax.frontend.padding import least
+from pullback.tir.expr import FLOATS
 from pullback.tir.polynomial import same
 
 # -- windows
@@ -52,13 +54,6 @@ def windows(
     return strides, dilations, [*before, *after]
 
 
-def with_bias(y: Any, bias: Any) -> Any:
-    """y plus a number for each channel."""
-    if bias is None:
-        return y
-    return op.add(y, op.reshape(bias, (*shape_of(bias), *(1,) * (rank_of(y) - 2))))
-
-
 @ONNX.register("Conv")
 def conv(
     x: Any, w: Any, bias: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
@@ -72,7 +67,7 @@ def conv(
     found = getattr(op.nn, f"conv{len(kernel)}d")(
         x, w, strides=steps, padding=padding, dilation=apart, groups=group
     )  # fmt: skip
-    return with_bias(found, bias)
+    return with_bias(found, bias, rank_of(found) - 2)
 
 
 @ONNX.register("ConvTranspose")
@@ -107,7 +102,7 @@ def conv_transpose(
     zeros = [max(-p, 0) for p in ends]
     if any(zeros):
         found = padded(found, [0, 0, *zeros[:rank], 0, 0, *zeros[rank:]])
-    return with_bias(found, bias)
+    return with_bias(found, bias, rank_of(found) - 2)
 
 
 # -- pools
@@ -145,19 +140,12 @@ def max_pool(
     pads: Any = None, storage_order: int = 0, strides: Any = None, node: Any,
 ) -> Any:  # fmt: skip
     steps, apart, padding = windows(x, kernel_shape, auto_pad, pads, strides, dilations)
-    given, left = _apart(x, kernel_shape, padding, _least(x))
+    given, left = _apart(x, kernel_shape, padding, least(x.struct_info.dtype))
     pool = getattr(op.nn, f"max_pool{len(kernel_shape)}d")
     found = pool(given, list(kernel_shape), steps, left, apart, bool(ceil_mode))
     if not node.wants(1):
         return found, None
     return found, _places(x, list(kernel_shape), steps, apart, padding, shape_of(found)[2:], storage_order)
-
-
-def _least(x: Any) -> Any:
-    from pullback.tir.expr import limits
-
-    dtype = x.struct_info.dtype
-    return -math.inf if dtype in FLOATS else limits(dtype)[0]
 
 
 def _places(
@@ -179,7 +167,7 @@ def _places(
         )
     ]
     around = [0, 0, *padding[:rank], 0, 0, *room]
-    data = padded(x, around, value=_least(x))
+    data = padded(x, around, value=least(x.struct_info.dtype))
     places = np.pad(numbers, [(around[a], around[rank + 2 + a]) for a in range(rank + 2)], constant_values=-1)
     axes = list(range(2, rank + 2))
     values, chosen = [], []
