@@ -25,6 +25,7 @@ from pullback.relay.op.rules import (
     joined_shape,
     maybe_ints,
     number,
+    places,
     product,
     python_value,
     rank_of,
@@ -324,15 +325,13 @@ def _mirror_pad(x: Any, *, mode: str, pad_width: Any) -> Any:
     for axis, (before, after) in enumerate(pad_width):
         size = shape_of(x)[axis]
         away = 0 if mode == "SYMMETRIC" else 1
-        places = [
+        order = [
             *range(before - 1 + away, away - 1, -1),
             *range(size),
             *range(size - 1 - away, size - 1 - away - after, -1),
         ]
         if before or after:
-            from pullback.relay.op.index import places as constant
-
-            x = ops.take(x, constant(places), axis)
+            x = ops.take(x, places(order), axis)
     return x
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pullback.ir.errors import ShapeError
 from pullback.relay.attrs import Attrs
-from pullback.relay.op.index import one_hot_shape
+from pullback.relay.op.masks import one_hot_shape
 from pullback.relay.op.order import both, topk_type
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import dtype_name, is_any, tensor_type

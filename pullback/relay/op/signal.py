@@ -11,9 +11,8 @@ from pullback.ir.errors import ShapeError
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
 from pullback.relay.expr import Expr, const
-from pullback.relay.op.index import places
 from pullback.relay.op.registry import OpPattern, define
-from pullback.relay.op.rules import axis_of, dtype_of, ints, quotient, rank_of, shape_of, total
+from pullback.relay.op.rules import axis_of, dtype_of, ints, places, quotient, rank_of, shape_of, total
 from pullback.relay.ty import TensorType, TupleType, Type
 
 

@@ -14,7 +14,6 @@ from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
 from pullback.relay.expr import call_op
 from pullback.relay.op.convolution import SPACE, window_size
-from pullback.relay.op.index import places
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import (
     cast,
@@ -25,6 +24,7 @@ from pullback.relay.op.rules import (
     is_dynamic,
     of_unknown,
     padding,
+    places,
     product,
     python_value,
     quotient,

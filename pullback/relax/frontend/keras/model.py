@@ -18,7 +18,8 @@ from pullback.relax.frontend.imported import Imported
 from pullback.relax.frontend.keras.losses import Penalized, loss_of
 from pullback.relax.frontend.keras.optimizers import optimizer_of
 from pullback.relax.frontend.keras.table import KERAS
-from pullback.relax.frontend.keras.trace import Trace, _flat
+from pullback.relax.frontend.keras.tensors import flat
+from pullback.relax.frontend.keras.trace import Trace
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.tir.expr import Var as Size
 
@@ -68,7 +69,7 @@ class KerasModel(Imported):
             check_supported(KERAS, trace.missing)
             raise
         check_supported(KERAS, trace.missing)
-        outputs = _flat(found)
+        outputs = flat(found)
         self.has_mask = any(getattr(t, "_keras_mask", None) is not None for t in outputs)
         values = tuple(trace.unwrapped(t) for t in outputs)
         self.outputs = len(values)

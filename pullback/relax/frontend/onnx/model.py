@@ -16,7 +16,8 @@ from pullback.nn.parameter import Buffer, Parameter
 from pullback.relax.expr import Constant
 from pullback.relax.frontend.imported import Imported
 from pullback.relax.frontend.onnx import load
-from pullback.relax.frontend.onnx.replay import Replay, check_nodes, identifier
+from pullback.relax.frontend.onnx.nodes import check_nodes
+from pullback.relax.frontend.onnx.replay import Replay, identifier
 from pullback.relax.frontend.onnx.table import FIXED, VALUES, domain_of
 from pullback.relax.frontend.onnx.types import tensor_type
 from pullback.relax.matching import match_info
