@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from pullback.ir.arguments import sequence, whole
 from pullback.ir.at_run_time import AtRunTime
 from pullback.ir.errors import ArgumentError, CallError, DTypeError, ShapeError, UserError
 from pullback.ir.module import GLOBAL_SYMBOL, GlobalVar, set_call_global, without_symbol
-from pullback.ir.node import Node, Symbol, current_span, made_quickly
+from pullback.ir.node import Node, Span, Symbol, current_span, made_quickly
 from pullback.ir.op import Op
 from pullback.relax.matching import bind_sizes, match_info
 from pullback.relax.struct_info import (
@@ -44,6 +44,7 @@ from pullback.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    as_tuple,
     dim,
     format_info,
     same_info,
@@ -253,7 +254,7 @@ class Constant(Expr):
         object.__setattr__(self, "data", data)
 
     @cached_property
-    def struct_info(self) -> StructInfo:  # type: ignore[override]
+    def struct_info(self) -> StructInfo:
         return TensorStructInfo(self.data.shape, self.data.dtype.name)
 
 
@@ -300,7 +301,7 @@ class Tuple(Expr):
         object.__setattr__(self, "fields", tuple(as_relax(f) for f in sequence("fields", self.fields)))
 
     @cached_property  # of many fields, each asks for it
-    def struct_info(self) -> StructInfo:  # type: ignore[override]
+    def struct_info(self) -> StructInfo:
         return TupleStructInfo(tuple(f.struct_info for f in self.fields))
 
     def __len__(self) -> int:
@@ -328,12 +329,12 @@ class TupleGetItem(Expr):
 
     @property
     def struct_info(self) -> StructInfo:
-        return self.tuple_value.struct_info.fields[self.index]  # type: ignore[attr-defined]
+        return as_tuple(self.tuple_value.struct_info).fields[self.index]
 
 
 def tuple_get_item(value: Expr, index: int) -> Expr:
     """``value[index]``; of an explicit tuple, the field itself. Negative indices count from the end."""
-    count = len(value.struct_info.fields)  # type: ignore[attr-defined]
+    count = len(as_tuple(value.struct_info).fields)
     if not isinstance(index, int) or not -count <= index < count:
         hint = f"its items are 0 to {count - 1}" if count else "it is empty"
         raise UserError(f"{index!r} is no item of {format_info(value.struct_info)}", hint=hint)
@@ -341,6 +342,10 @@ def tuple_get_item(value: Expr, index: int) -> Expr:
     if isinstance(value, Tuple) and 0 <= index < len(value.fields):
         return value.fields[index]
     return TupleGetItem(value, index)
+
+
+Callee = Op | Expr | GlobalVar
+_DEDUCED: Any = None  # the default of a type that __post_init__ deduces
 
 
 @made_quickly
@@ -351,11 +356,24 @@ class Call(Expr):
     ``attrs`` are the op's attributes; ``sinfo_args`` the struct infos given explicitly (``call_tir``).
     """
 
-    op: Op | Expr | GlobalVar
-    args: tuple[Expr | GlobalVar, ...]
+    op: Callee
+    args: tuple[Expr, ...]  # the name of a kernel or a function, a GlobalVar, may stand among them
     attrs: Mapping[str, Any] = field(default_factory=dict)
     sinfo_args: tuple[StructInfo, ...] = ()
-    info: StructInfo = field(default=None, compare=False)  # type: ignore[assignment]
+    info: StructInfo = field(default=_DEDUCED, compare=False)
+
+    if TYPE_CHECKING:  # a dataclass takes what its fields hold, and this one deduces what is not given
+
+        def __init__(
+            self,
+            op: Callee,
+            args: tuple[Expr, ...],
+            attrs: Mapping[str, Any] = ...,
+            sinfo_args: tuple[StructInfo, ...] = (),
+            info: StructInfo | None = None,
+            *,
+            span: Span | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
@@ -496,8 +514,20 @@ class Function(Expr):
 
     params: tuple[Var, ...]
     body: SeqExpr
-    ret_struct_info: StructInfo = None  # type: ignore[assignment]
+    ret_struct_info: StructInfo = _DEDUCED
     attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    if TYPE_CHECKING:  # see Call
+
+        def __init__(
+            self,
+            params: Sequence[Var],
+            body: Expr,
+            ret_struct_info: StructInfo | None = None,
+            attrs: Mapping[str, Any] = ...,
+            *,
+            span: Span | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "params", tuple(self.params))
@@ -630,8 +660,10 @@ def lost_numbers(given: np.ndarray, cast: np.ndarray) -> np.ndarray:
 
 def as_relax(value: Any, dtype: str | None = None) -> Expr:
     """An expression from what users write: numbers (of ``dtype``), arrays, tuples, tir sizes."""
-    if isinstance(value, (Expr, GlobalVar)):
-        return value  # type: ignore[return-value]
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, GlobalVar):  # an expression of the grammar, whose class both IRs share
+        return cast(Expr, value)
     if isinstance(value, (tuple, list)):
         return Tuple(tuple(as_relax(v) for v in value))
     if isinstance(value, PrimExpr):
