@@ -28,7 +28,7 @@ from pullback.relax.expr import (
     VarBinding,
 )
 from pullback.relax.matching import bind_sizes, match_info
-from pullback.relax.op_calls import has_effects, is_call_tir
+from pullback.relax.op_calls import has_effects, is_call_tir, kernel_name, kernel_sizes
 from pullback.relax.recursion import RECURSE, check_self
 from pullback.relax.regions import is_self, regions
 from pullback.relax.struct_info import (
@@ -145,7 +145,8 @@ def free_vars(function: Function) -> list[Var]:
 
 
 def _free_in(body: SeqExpr, params: Sequence[Var]) -> list[Var]:
-    bound, free = set(params), {}
+    bound = set(params)
+    free: dict[Var, None] = {}
     for binding in body.bindings:
         if isinstance(binding.value, Function):
             bound.add(binding.var)
@@ -213,7 +214,7 @@ def _check_function(name: str, function: Function, functions: Mapping[str, Any] 
                     message = f"{name}: {callee.name} is a kernel of the loop IR, not a graph function"
                     raise UserError(message, span=node.span, hint=hint)
             if is_call_tir(expr) and functions is not None:
-                kernel: str = expr.args[0].name  # type: ignore[union-attr]
+                kernel = kernel_name(expr)
                 if kernel not in kernels:
                     kernels[kernel] = _KernelType.of(name, kernel, functions[kernel], node.span)
                 kernels[kernel].check_call(name, expr, node.span)
@@ -293,22 +294,22 @@ class _KernelType:
     def check_call(self, caller: str, call: Call, span: Any) -> None:
         """The kernel's buffers are not checked at run time."""
         given = [*fields_of(call.args[1].struct_info), *call.sinfo_args]
-        values: tuple[Any, ...] = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]
+        values = kernel_sizes(call)
         if len(given) != len(self.buffers) or len(values) != len(self.scalars):
             wanted = f"{len(self.buffers)} buffers and {len(self.scalars)} sizes"
             message = f"{caller}: {self.name} takes {wanted}, got {len(given)} and {len(values)}"
             hint = "buffers are the arguments, then the results that out_sinfo declares; sizes are tir_vars"
             raise ArgumentError(message, span=span, hint=hint)
-        for k, (buffer, _) in enumerate(self.buffers[: len(given) - len(call.sinfo_args)]):
+        for k, (taken, _) in enumerate(self.buffers[: len(given) - len(call.sinfo_args)]):
             if k in self.written:
-                message = f"{self.name} writes to {buffer}, which {caller} gives it as an argument"
+                message = f"{self.name} writes to {taken}, which {caller} gives it as an argument"
                 hint = "it may write to its results, the last buffers, and to those of T.alloc_buffer"
                 raise ArgumentError(message, span=self.written[k].span or span, hint=hint)
         sizes: dict[SizeVar, Dim] = dict(zip(self.scalars, values, strict=True))
-        for (buffer, wanted), info in zip(self.buffers, given, strict=True):
-            if not match_info(wanted, info, sizes):
-                kind = DTypeError if getattr(info, "dtype", None) != wanted.dtype else ShapeError
-                expected = format_info(bind_sizes(wanted, sizes))
+        for (buffer, takes), info in zip(self.buffers, given, strict=True):
+            if not match_info(takes, info, sizes):
+                kind = DTypeError if getattr(info, "dtype", None) != takes.dtype else ShapeError
+                expected = format_info(bind_sizes(takes, sizes))
                 message = f"{caller}: {self.name} takes {buffer} as {expected}, got {format_info(info)}"
                 raise kind(
                     message,

@@ -272,7 +272,7 @@ class ShapeExpr(Expr):
     def struct_info(self) -> StructInfo:
         return ShapeStructInfo(self.values)
 
-    def __iter__(self) -> Iterator[Dim]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Dim]:  # type: ignore[override] # its items are sizes
         return iter(self.values)
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ from pullback.ir.errors import InternalError, UserError
 from pullback.ir.module import GlobalVar
 from pullback.ir.node import Span
 from pullback.ir.op import Op
-from pullback.relax.expr import Call, Expr, ShapeExpr, Tuple
+from pullback.relax.expr import Call, Expr, ShapeExpr, Tuple, Var
 from pullback.relax.struct_info import Dim
 
 if TYPE_CHECKING:
@@ -32,6 +32,13 @@ def op_of(call: Call) -> Op:
     if not isinstance(call.op, Op):
         raise InternalError(f"expected the call of an op, got that of {call.op!r}")
     return call.op
+
+
+def as_var(expr: Expr) -> Var:
+    """The variable, of which it is known that it is one."""
+    if not isinstance(expr, Var):
+        raise InternalError(f"expected a variable, got {expr!r}")
+    return expr
 
 
 def fields_of_tuple(expr: Expr) -> tuple[Expr, ...]:

@@ -101,7 +101,7 @@ class TensorStructInfo(StructInfo):
         return self.shape
 
     @property
-    def static_sizes(self) -> tuple[int, ...]:
+    def static_shape(self) -> tuple[int, ...]:
         """The shape of a tensor of which it is known that its sizes are numbers."""
         if not self.is_static:
             raise InternalError(
@@ -143,6 +143,13 @@ def as_tuple(info: StructInfo) -> TupleStructInfo:
     if not isinstance(info, TupleStructInfo):
         raise InternalError(f"expected the type of a tuple, got {format_info(info)}")
     return info
+
+
+def as_int(size: Dim) -> int:
+    """The size, of which it is known that it is a number."""
+    if not isinstance(size, int):
+        raise InternalError(f"expected a size that is a number, got {format_dim(size)}")
+    return size
 
 
 def flat_infos(info: StructInfo) -> list[StructInfo]:
@@ -215,7 +222,7 @@ def same_info(a: StructInfo, b: StructInfo) -> bool:
     return not isinstance(a, PrimStructInfo) or not isinstance(b, PrimStructInfo) or a.dtype == b.dtype
 
 
-def format_shape(shape: Iterable[Dim] | None) -> str:
+def format_shape(shape: Iterable[Dim | str] | None) -> str:
     """``(64, n)``."""
     if shape is None:
         return "(?)"
@@ -226,7 +233,7 @@ def format_shape(shape: Iterable[Dim] | None) -> str:
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%"}
 
 
-def format_dim(size: Dim) -> str:
+def format_dim(size: Dim | str) -> str:
     if isinstance(size, Var):
         return size.name
     if isinstance(size, Binary) and size.kind in _INFIX:

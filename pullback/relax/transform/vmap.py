@@ -31,13 +31,14 @@ from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple,
 from pullback.relax.op.batching import batch_info, over_batch, with_axis
 from pullback.relax.op.call_tir import call_tir
 from pullback.relax.op.namespace import ops
-from pullback.relax.op_calls import is_call_tir
+from pullback.relax.op_calls import is_call_tir, kernel_name, kernel_sizes
 from pullback.relax.recursion import RECURSE, SELF, call_self, has_recursion, outer_labels, recurse
 from pullback.relax.struct_info import (
     Dim,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    as_tensor,
     fields_of,
     flat_infos,
     format_info,
@@ -87,7 +88,7 @@ class VMap(Pass):
         axes = _for_each("in_axes", self.in_axes, [p.struct_info for p in function.params], "parameters")
         if all(axis is None for axis in axes):
             raise ArgumentError(f"VMap: no parameter of {name} has the axis of the batch", hint="in_axes=0")
-        size: Dim = _size_for(function) if self.axis_size is None else whole("axis_size", self.axis_size)
+        size = _size_for(function) if self.axis_size is None else whole("axis_size", self.axis_size)
         result = module.copy()
         result[f"{name}_vmap"] = _VMap(result, size).function(closed, axes, self.out_axes)
         return result
@@ -136,7 +137,7 @@ def _size_for(function: Function) -> SizeVar:
 class _VMap:
     """What a function and its regions have in common: the module, to which kernels are added, and the batch's size."""
 
-    def __init__(self, module: IRModule, size: Dim) -> None:
+    def __init__(self, module: IRModule, size: int | SizeVar) -> None:
         self.module, self.size = module, size
         self.kernels: dict[Any, str] = {}
         self.recursions: dict[str, _Recursion] = {}  # whose functions are being brought over the batch
@@ -170,9 +171,10 @@ class _VMap:
         """The type of a batch along an axis."""
         if isinstance(info, TupleStructInfo):
             return TupleStructInfo(tuple(self.at_axis(f, axis) for f in info.fields))
-        sizes = list(info.shape)  # type: ignore[attr-defined]
+        tensor = as_tensor(info)
+        sizes = list(tensor.sizes)
         sizes.insert(axis % (len(sizes) + 1), self.size)
-        return TensorStructInfo(sizes, info.dtype)  # type: ignore[attr-defined]
+        return TensorStructInfo(sizes, tensor.dtype)
 
     def moved(self, value: Expr, axis: int | None, to_front: bool) -> Expr:
         """The value with the axis of the batch brought to the front, or from there to its place."""
@@ -180,7 +182,7 @@ class _VMap:
             return value
         if isinstance(value.struct_info, TupleStructInfo):
             return Tuple(tuple(self.moved(part, axis, to_front) for part in parts_of(value)))
-        axis = axis % value.struct_info.ndim  # type: ignore[attr-defined]
+        axis = axis % as_tensor(value.struct_info).ndim
         return _moved(value, axis, 0) if to_front else _moved(value, 0, axis)
 
     def whole(self, value: Value) -> Expr:
@@ -189,7 +191,7 @@ class _VMap:
             return Tuple(tuple(map(self.whole, value)))
         if is_handle(value[0].struct_info):
             return value[0]
-        return with_axis(*value, self.size)
+        return with_axis(value[0], value[1], self.size)
 
     def region(
         self,
@@ -380,11 +382,11 @@ class _Sweep:
         if "te_grad_name" in call.attrs:
             return self.scanned(call, values)
         flags = (*(h for _, h in operands), *[True] * len(call.sinfo_args))
-        kernel = GlobalVar(self.vmap.kernel(call.args[0].name, flags))  # type: ignore[union-attr]
-        sizes = list(call.args[2].values) if len(call.args) > 2 else []  # type: ignore[union-attr]
+        kernel = GlobalVar(self.vmap.kernel(kernel_name(call), flags))
+        sizes = list(kernel_sizes(call))
         sizes += [] if isinstance(self.size, int) else [self.size]
         infos = [batch_info(i, self.size) for i in call.sinfo_args]
-        result = call_tir(kernel, Tuple(tuple(e for e, _ in operands)), infos, sizes or None)  # type: ignore[arg-type]
+        result = call_tir(kernel, Tuple(tuple(e for e, _ in operands)), infos, sizes or None)
         return _value(self.builder.emit(result, kernel.name), True)
 
     def recurse(self, call: Call, values: Sequence[Value]) -> Value:
@@ -475,7 +477,7 @@ class _Sweep:
             return Tuple(tuple(Tuple(tuple(group)) for group in groups))
 
         def ask_all(sweep: _Sweep, params: list[Var], value: Value) -> Expr:
-            return value[0] if asking is None else ops.any(asking.going(params[0], with_axis(*value, size)))
+            return value[0] if asking is None else ops.any(asking.going(params[0], with_axis(value[0], value[1], size)))
 
         new_body = self.vmap.region(body, [False, *moves, *of_rows, *fixed], take, extra)
         new_condition = None
@@ -498,10 +500,10 @@ class _Sweep:
         first = len(extra)
         after = [(self.builder.emit(TupleGetItem(groups[0], first + k)), m) for k, m in enumerate(moves)]
         ys = [(self.builder.emit(TupleGetItem(groups[1], k)), alone or h) for k, h in enumerate(stacked)]
-        ys = [(y, has and not is_handle(y.struct_info)) for y, has in ys]
-        ys = [(self.emit(_moved(y, 1, 0)) if h else y, h) for y, h in ys]
+        batched_ys = [(y, has and not is_handle(y.struct_info)) for y, has in ys]
+        found = [(self.emit(_moved(y, 1, 0)) if h else y, h) for y, h in batched_ys]
         steps = (groups[2], False) if own is None else (self.builder.emit(TupleGetItem(groups[0], 1), "steps"), True)
-        return [after, ys, steps]
+        return [after, found, steps]
 
 
 class _Ending:
@@ -539,7 +541,8 @@ class _Ending:
             constant = params[len(params) - len(self.fixed) :]
             flags = [False, *self.moves, *self.fixed]
             values = list(zip((params[0], *before, *constant), flags, strict=True))
-            answer = with_axis(*sweep.over(self.condition, values), self.size)
+            found, has = sweep.over(self.condition, values)
+            answer = with_axis(found, has, self.size)
         going = sweep.builder.emit(self.going(params[0], answer), "going")
         alive = self.alive if answer is None else sweep.builder.emit(ops.logical_and(self.alive, answer))
         taken = ops.add(self.taken, ops.astype(going, "int64"))
@@ -613,7 +616,7 @@ def _with(value: tuple[Expr, bool], wanted: bool, size: Dim) -> Expr:
 
 def _like(condition: Expr, value: Expr) -> Expr:
     """One truth value for each element of the batch, to choose between values by."""
-    return ops.reshape(condition, (condition.shape[0], *[1] * (value.struct_info.ndim - 1)))  # type: ignore[attr-defined]
+    return ops.reshape(condition, (condition.shape[0], *[1] * (as_tensor(value.struct_info).ndim - 1)))
 
 
 def _zero(value: Expr) -> Expr:
@@ -624,7 +627,7 @@ def _moved(value: Expr, source: int, target: int) -> Expr:
     """The value with an axis at another place, the others in their order."""
     if source == target:
         return value
-    axes = [a for a in range(value.struct_info.ndim) if a != source]  # type: ignore[attr-defined]
+    axes = [a for a in range(as_tensor(value.struct_info).ndim) if a != source]
     axes.insert(target, source)
     return ops.permute_dims(value, axes)
 
