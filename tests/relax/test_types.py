@@ -21,7 +21,7 @@ from pullback.relax import (
     Var,
 )
 from pullback.relax.matching import bind_sizes, match_info
-from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.call.call_tir import call_tir
 from pullback.relax.op_calls import as_var, fields_of_tuple, kernel_name, kernel_operands, kernel_sizes, op_of
 from pullback.relax.struct_info import PrimStructInfo, as_int, as_tensor, as_tuple, same_info, symbolic_vars
 

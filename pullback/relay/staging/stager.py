@@ -1,15 +1,4 @@
-"""Evaluation whose tensors are expressions of the graph IR: how a program of relay becomes a function of that.
-
-The evaluator runs a program on arrays; this runs it on graph values, which stand for arrays. Functions, references,
-data types and matches are computed meanwhile, so what is left of them is what they compute: calls are inlined,
-references hold graph values, the branches of a match are chosen. What depends on values of tensors is written:
-
-- an ``If`` on a tensor becomes one of the graph IR; what its branches write to references is a result of it;
-- a function that calls itself and takes tensors becomes one of the graph IR, which makes tail calls loops;
-- where branches give functions or references, what comes after them is written once for each (gradients of branches).
-
-What has no form there is a :class:`NotDataflow`: a function or data that running chooses in the middle of something.
-"""
+"""The evaluator of graph values."""
 
 from __future__ import annotations
 
@@ -24,15 +13,8 @@ from pullback.ir.module import IRModule
 from pullback.ir.node import span_scope
 from pullback.relax.op.namespace import ops
 from pullback.relax.recursion import recursive
-from pullback.relax.struct_info import StructInfo, TupleStructInfo, format_info
-from pullback.relay.adt import (
-    Constructor,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    PatternVar,
-)
+from pullback.relax.struct_info import StructInfo, TupleStructInfo
+from pullback.relay.adt import Constructor, Match, Pattern, PatternConstructor, PatternTuple, PatternVar
 from pullback.relay.attrs import Attrs
 from pullback.relay.evaluate.arrays import complete_attrs
 from pullback.relay.evaluate.graph import Uses, free_variables
@@ -54,88 +36,25 @@ from pullback.relay.expr import (
 from pullback.relay.op.meaning import info_of, lower_call, resolve, type_of_value
 from pullback.relay.op.meaning import value as value_of_operator
 from pullback.relay.op.registry import Op
+from pullback.relay.staging.branches import Undecided, joined, joined_content
+from pullback.relay.staging.calls import calls_itself
+from pullback.relay.staging.errors import HINT, NotDataflow, Unjoinable, UnknownType
+from pullback.relay.staging.scope import Scope
+from pullback.relay.staging.values import (
+    StagedFunction,
+    StagedRef,
+    constants,
+    is_graph_value,
+    is_small,
+    kind_of,
+    known_value,
+    nested_of,
+    to_graph,
+)
 from pullback.relay.ty import FuncType, Type
 
 MOST_UNROLLED = 10_000  # calls of one function inside of one another
 MOST_COPIES = 64  # of what comes after branches
-MOST_NESTED = 50  # branches inside of one another
-MOST_FOLDED = 64  # elements of a constant that is computed meanwhile
-HINT = (
-    'the executors "vm" and "debug" run the whole language; where control does not depend on tensors,'
-    " relay.transform.PartialEvaluate() and DeadCodeElimination() leave straight code"
-)
-
-
-class NotDataflow(UserError):
-    """A construct that has no form in the graph IR."""
-
-
-class Unjoinable(NotDataflow):
-    """What two branches give is no value of the graph IR."""
-
-
-class UnknownType(UserError):
-    """A type that has to be known, and is what inference finds."""
-
-
-class Scope:
-    """The values of variables and nodes in one call of a function, or in one branch; those around it are seen too."""
-
-    __slots__ = ("branches", "effects", "isolated", "outer", "uses", "values")
-
-    def __init__(self, uses: Uses, outer: Scope | None = None, isolated: bool = False) -> None:
-        self.uses, self.outer, self.isolated = uses, outer, isolated
-        self.values: dict[Any, Any] = {}
-        self.branches: tuple[tuple[If, bool], ...] = ()  # in which it is, of its function
-        self.effects: dict[Any, tuple[tuple[If, bool], ...]] = {}  # nodes with effects: the branches they were in
-
-    def branch(self, choice: If, taken: bool) -> Scope:
-        """The scope of a branch, of which one runs when the program does."""
-        if len(self.branches) >= MOST_NESTED:
-            message = f"branches are nested more than {MOST_NESTED} levels deep"
-            raise NotDataflow(message, span=choice.span, hint=HINT)
-        inside = Scope(self.uses, self)
-        inside.branches, inside.effects = (*self.branches, (choice, taken)), self.effects
-        return inside
-
-    def check_once(self, node: Any) -> None:
-        """Raise NotDataflow where a node with effects was computed in a branch, and is needed outside of it: whether it
-        is to be computed then, only running tells."""
-        before = self.effects.get(node)
-        if before is not None and all((choice, not taken) not in self.branches for choice, taken in before):
-            message = "reference: what a branch has done with one is needed outside of the branch"
-            raise NotDataflow(message, span=node.span, hint=HINT)
-
-    def find(self, node: Any) -> Any:
-        """What the node is known to be, or None."""
-        scope: Scope | None = self
-        only_variables = False
-        while scope is not None:
-            if not only_variables or isinstance(node, Var):
-                found = scope.values.get(node)
-                if found is not None:
-                    return found
-            only_variables = only_variables or scope.isolated
-            scope = scope.outer
-        return None
-
-
-class StagedFunction:
-    """A function with the scope that it was made in; ``name`` is that of a function of the module, or of a variable."""
-
-    __slots__ = ("function", "name", "recursive", "scope", "uses")
-
-    def __init__(self, function: Function, scope: Scope | None, uses: Uses, name: str, recursive: bool) -> None:
-        self.function, self.scope, self.uses, self.name, self.recursive = function, scope, uses, name, recursive
-
-
-class StagedRef:
-    """A reference: ``value`` is what it holds at this point of the program. ``born`` orders them by age."""
-
-    __slots__ = ("born", "value")
-
-    def __init__(self, value: Any, born: int) -> None:
-        self.value, self.born = value, born
 
 
 class Stager:
@@ -172,7 +91,7 @@ class Stager:
         if isinstance(function, (Op, Constructor)):
             return self._primitive(function, arguments, Attrs(), span)
         if not isinstance(function, StagedFunction):
-            raise NotDataflow(f"{_kind(function)} is called, which is no function", span=span)
+            raise NotDataflow(f"{kind_of(function)} is called, which is no function", span=span)
         params = function.function.params
         if len(params) != len(arguments):
             raise UserError(f"{function.name} takes {len(params)} arguments, got {len(arguments)}", span=span)
@@ -365,7 +284,7 @@ class Stager:
     def _ref(self, expr: Any, scope: Scope, span: Any) -> StagedRef:
         found = self.value(expr, scope)
         if not isinstance(found, StagedRef):
-            raise NotDataflow(f"reference: {_kind(found)} is used as one", span=span, hint=HINT)
+            raise NotDataflow(f"reference: {kind_of(found)} is used as one", span=span, hint=HINT)
         return found
 
     def _write(self, ref: StagedRef, value: Any, span: Any) -> None:
@@ -386,7 +305,7 @@ class Stager:
     def _item(self, expr: TupleGetItem, scope: Scope) -> Any:
         whole = self.value(expr.tuple_value, scope)
         if not isinstance(whole, tuple) or not 0 <= expr.index < len(whole):
-            raise UserError(f"there is no field {expr.index} of {_kind(whole)}", span=expr.span)
+            raise UserError(f"there is no field {expr.index} of {kind_of(whole)}", span=expr.span)
         return whole[expr.index]
 
     def _call(self, call: Call, scope: Scope) -> Any:
@@ -409,16 +328,16 @@ class Stager:
     def _folded(self, op: Op, arguments: Sequence[Any], attrs: Attrs) -> relax.Constant | None:
         """The result of an operator of small integers that are known: of shapes, counters and conditions."""
         values = [known_value(a) for a in arguments]
-        if not values or op.stateful or not all(map(_is_small, values)):
+        if not values or op.stateful or not all(map(is_small, values)):
             return None
         found = value_of_operator(op, values, [type_of_value(v) for v in values], attrs)
-        return relax.Constant(found) if _is_small(found) else None
+        return relax.Constant(found) if is_small(found) else None
 
     def _operator_of_values(self, op: Op, arguments: Sequence[Any], attrs: Attrs, span: Any) -> Any:
         """The result of an operator that takes as an argument what another has as an attribute."""
         values = [known_value(a) for a in arguments]
         if op.numpy is not None and all(v is not None for v in values):
-            return _constants(op.numpy(values, attrs))
+            return constants(op.numpy(values, attrs))
         found = resolve(op, values, attrs)
         if found is None:
             message = f"{op.name}: the shape of its result depends on values that only running tells"
@@ -445,7 +364,7 @@ class Stager:
         if isinstance(condition, relax.Constant) and condition.data.size == 1:
             return bool(condition.data.item())
         if not isinstance(condition, relax.Expr):
-            raise NotDataflow(f"the condition of an if is {_kind(condition)}", span=expr.span, hint=HINT)
+            raise NotDataflow(f"the condition of an if is {kind_of(condition)}", span=expr.span, hint=HINT)
         if getattr(condition.struct_info, "ndim", 0):
             condition = self.builder.emit(ops.reshape(condition, ()))
         return condition
@@ -496,9 +415,10 @@ class Stager:
             writes.append({ref: now for ref, now in self._undo(mark).items() if ref.born <= born})
         changed = list(dict.fromkeys([*writes[0], *writes[1]]))
         leaves: tuple[list[Any], list[Any]] = ([], [])
-        shape = _joined(values[0], values[1], *leaves, expr.span)
+        shape = joined(values[0], values[1], *leaves, expr.span)
         shapes = [
-            _content(writes[0].get(r, r.value), writes[1].get(r, r.value), *leaves, expr.span, last) for r in changed
+            joined_content(writes[0].get(r, r.value), writes[1].get(r, r.value), *leaves, expr.span, last)
+            for r in changed
         ]
         single = len(leaves[0]) == 1
         outputs = [v[0] if single else relax.Tuple(tuple(v)) for v in leaves]
@@ -514,148 +434,26 @@ class Stager:
     def _match(self, expr: Match, scope: Scope) -> Any:
         data = self.value(expr.data, scope)
         for clause in expr.clauses:
-            if _matches(clause.lhs, data, scope.values):
+            if matches(clause.lhs, data, scope.values):
                 return self.value(clause.rhs, scope)
         if isinstance(data, relax.Expr):
             raise NotDataflow("match: the data is not known when the program is compiled", span=expr.span, hint=HINT)
-        raise UserError(f"no clause of the match takes {_kind(data)}", span=expr.span)
+        raise UserError(f"no clause of the match takes {kind_of(data)}", span=expr.span)
 
 
-def _matches(pattern: Pattern, value: Any, binds: dict[Any, Any]) -> bool:
+def matches(pattern: Pattern, value: Any, binds: dict[Any, Any]) -> bool:
     if isinstance(pattern, PatternVar):
         binds[pattern.var] = value
         return True
     if isinstance(pattern, PatternTuple):
         return isinstance(value, tuple) and all(
-            _matches(p, v, binds) for p, v in zip(pattern.patterns, value, strict=True)
+            matches(p, v, binds) for p, v in zip(pattern.patterns, value, strict=True)
         )
     if isinstance(pattern, PatternConstructor):
         if not isinstance(value, Data) or value.tag != pattern.constructor.tag:
             return False
-        return all(_matches(p, v, binds) for p, v in zip(pattern.patterns, value.fields, strict=False))
+        return all(matches(p, v, binds) for p, v in zip(pattern.patterns, value.fields, strict=False))
     return True
-
-
-class Undecided:
-    """What a reference holds after branches that cannot be joined: to read it is an error."""
-
-    __slots__ = ("message", "span")
-
-    def __init__(self, error: Unjoinable) -> None:
-        self.message, self.span = error.message, error.span
-
-
-def _content(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any, last: bool) -> Callable[[Any], Any]:
-    """:func:`_joined` of what a reference holds; with ``last`` it may be undecided."""
-    own: tuple[list[Any], list[Any]] = ([], [])
-    try:
-        shape = _joined(one, two, *own, span)
-    except Unjoinable as error:
-        if not last:
-            raise
-        undecided = Undecided(error)
-        return lambda results: undecided
-    ones += own[0]
-    twos += own[1]
-    return shape
-
-
-def _joined(one: Any, two: Any, ones: list[Any], twos: list[Any], span: Any) -> Callable[[Any], Any]:
-    """The leaves of what two branches give, and a function that puts the results back in their places."""
-    if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
-        parts = [_joined(a, b, ones, twos, span) for a, b in zip(one, two, strict=True)]
-        return lambda results: tuple([part(results) for part in parts])
-    if isinstance(one, Data) and isinstance(two, Data) and one.tag == two.tag:
-        fields = _joined(tuple(one.fields), tuple(two.fields), ones, twos, span)
-        tag, constructor = one.tag, one.constructor
-        return lambda results: Data(tag, fields(results), constructor)
-    if isinstance(one, relax.Expr) and isinstance(two, relax.Expr):
-        if one is two and isinstance(one, relax.Constant):
-            return lambda results: one
-        ones.append(one)
-        twos.append(two)
-        return next
-    if one is two:
-        return lambda results: one
-    odd = next((v for v in (one, two) if not isinstance(v, (relax.Expr, tuple))), one)
-    message = f"{_construct(odd)}: the branches of an if choose one of two, by the value of a tensor"
-    raise Unjoinable(message, span=span, hint=HINT)
-
-
-def _construct(value: Any) -> str:
-    if isinstance(value, StagedRef):
-        return "reference"
-    return "data type" if isinstance(value, Data) else "closure"
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"a tuple of {len(value)} values"
-    if isinstance(value, relax.Expr):
-        return format_info(value.struct_info)
-    if isinstance(value, Data):
-        return f"a value of constructor {value.constructor.name}" if value.constructor is not None else "data"
-    return "a reference" if isinstance(value, StagedRef) else "a function"
-
-
-def is_graph_value(value: Any) -> bool:
-    """Whether it is a tensor, or tuples of such."""
-    return all(map(is_graph_value, value)) if isinstance(value, tuple) else isinstance(value, relax.Expr)
-
-
-def known_value(value: Any) -> Any:
-    """The arrays of a value that is constant; None where it is not."""
-    if isinstance(value, tuple):
-        fields = tuple(map(known_value, value))
-        return None if any(f is None for f in fields) else fields
-    return value.data if isinstance(value, relax.Constant) else None
-
-
-def _constants(value: Any) -> Any:
-    return tuple(map(_constants, value)) if isinstance(value, tuple) else relax.Constant(np.asarray(value))
-
-
-def _is_small(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_small, value))
-    return value is not None and value.size <= MOST_FOLDED and value.dtype.kind in "biu"
-
-
-def to_graph(value: Any, what: str = "a value", span: Any = None) -> relax.Expr:
-    """A value as a graph expression.
-
-    Raises NotDataflow where it is none.
-    """
-    if isinstance(value, tuple):
-        return relax.Tuple(tuple([to_graph(v, what, span) for v in value]))
-    if not isinstance(value, relax.Expr):
-        raise NotDataflow(f"{_construct(value)}: {what} is {_kind(value)}, no tensor", span=span, hint=HINT)
-    return value
-
-
-def nested_of(expr: relax.Expr) -> Any:
-    """A graph expression as a value: its fields in a tuple, where it is one."""
-    if isinstance(expr.struct_info, TupleStructInfo):
-        return tuple([nested_of(relax.TupleGetItem(expr, k)) for k in range(len(expr.struct_info.fields))])
-    return expr
-
-
-def calls_itself(module: IRModule, name: str) -> bool:
-    """Whether a function of the module names itself, or others that name it."""
-    from pullback.relay.evaluate.graph import postorder
-
-    seen: set[str] = set()
-    waiting = [name]
-    while waiting:
-        function = module.functions.get(waiting.pop())
-        for node in postorder(function) if isinstance(function, Function) else ():
-            if isinstance(node, GlobalVar):
-                if node.name == name:
-                    return True
-                if node.name not in seen:
-                    seen.add(node.name)
-                    waiting.append(node.name)
-    return False
 
 
 def _identifier(name: str) -> str:
