@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.errors import ArgumentError, InternalError, UserError
 from pullback.ir.node import Span, span_scope
 from pullback.ir.places import PACKAGE, place
 from pullback.relax.block_builder import BlockBuilder
@@ -152,6 +152,14 @@ def _types(result: Any) -> tuple[StructInfo, ...]:
 def current_trace() -> Trace | None:
     """The export in progress, or None."""
     return _trace.get()
+
+
+def active_trace() -> Trace:
+    """The export in progress, for what is called during one only."""
+    trace = _trace.get()
+    if trace is None:
+        raise InternalError("graph values are bound while no module is exported")
+    return trace
 
 
 def is_tracing() -> bool:

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from pullback.ir.errors import InternalError, UserError
 from pullback.ir.op import define
 from pullback.relax.expr import Call, Expr, TupleGetItem
+from pullback.relax.op_calls import OpCall
 from pullback.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
@@ -95,7 +96,7 @@ def box(values: Sequence[Expr]) -> Call:
 
 def unbox(handle: Expr, infos: Sequence[StructInfo]) -> Call:
     """The tuple of the tensors in a box, of these types."""
-    if not is_handle(handle.struct_info) or handle.struct_info.shape != ():  # type: ignore[attr-defined]
+    if not is_handle(handle.struct_info) or handle.shape != ():
         message = f"unbox: takes one handle, got {format_info(handle.struct_info)}"
         raise UserError(message, hint="R.box([x, …]) gives one")
     if not isinstance(infos, (tuple, list)) or not all(isinstance(i, TensorStructInfo) for i in infos):
@@ -115,6 +116,6 @@ def kind_of(infos: Sequence[StructInfo]) -> int:
     return int.from_bytes(digest[:8], "little", signed=True)
 
 
-def is_boxing(expr: Any) -> bool:
+def is_boxing(expr: Any) -> TypeGuard[OpCall]:
     """Whether it is a call of ``box``, ``unbox`` or ``null``."""
     return isinstance(expr, Call) and expr.op in (BOX, UNBOX, NULL)

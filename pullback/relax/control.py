@@ -52,6 +52,7 @@ from pullback.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    as_tensor,
     dim,
     format_info,
     same_info,
@@ -164,7 +165,7 @@ def scan_length(xs: Sequence[StructInfo], length: Any) -> Dim:
 
 def row(info: StructInfo) -> StructInfo:
     """The type of one row of an array."""
-    return TensorStructInfo(info.shape[1:], info.dtype)  # type: ignore[attr-defined]
+    return TensorStructInfo(as_tensor(info).sizes[1:], as_tensor(info).dtype)
 
 
 def stacked(info: StructInfo, rows: Dim) -> StructInfo:

@@ -7,7 +7,7 @@ Values are NumPy arrays, tuples of values, shapes (tuples of ints), and function
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +37,19 @@ from pullback.relax.expr import (
 )
 from pullback.relax.matching import bind_size, bind_sizes, match_info
 from pullback.relax.mutator import check_origin
-from pullback.relax.op_calls import is_call_tir, is_packed
+from pullback.relax.op_calls import is_call_tir, is_packed, kernel_name
 from pullback.relax.recursion import RECURSE, most_calls
 from pullback.relax.regions import is_self, regions
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of, format_info
+from pullback.relax.struct_info import (
+    Dim,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    as_tensor,
+    as_tuple,
+    fields_of,
+    format_info,
+)
 from pullback.runtime import packed
 from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.ranks import RankError
@@ -49,6 +58,7 @@ from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.checked import checked
 from pullback.tir.defined import defined
 from pullback.tir.expr import HANDLE, PrimExpr
+from pullback.tir.expr import Var as SizeVar
 
 
 def evaluate(module: IRModule, name: str, arguments: Sequence[Any], observe: Any = None) -> Any:
@@ -97,7 +107,7 @@ class _Frame:
     def __init__(self, module: IRModule, observe: Any = None, outer: _Frame | None = None) -> None:
         self.module, self.observe = module, observe
         self.env: dict[Var, Any] = dict(outer.env) if outer is not None else {}
-        self.sizes: dict[Any, int] = dict(outer.sizes) if outer is not None else {}
+        self.sizes: dict[SizeVar, Dim] = dict(outer.sizes) if outer is not None else {}
         self.recursions: dict[str, _Recursion] = dict(outer.recursions) if outer is not None else {}
 
     def call(self, name: str, function: Function, arguments: Sequence[Any]) -> Any:
@@ -169,7 +179,7 @@ class _Frame:
             return self.eval_call_tir(call)
         if is_packed(call):
             infos = [bind_sizes(s, self.sizes) for s in call.sinfo_args]
-            kinds = [(tuple(i.shape), i.dtype) for i in infos]  # type: ignore[attr-defined]
+            kinds = [(i.static_shape, i.dtype) for i in map(as_tensor, infos)]
             results = packed.call(call.attrs["func"], [self.eval(a) for a in call.args], kinds)
             return results[0] if len(results) == 1 else tuple(results)
         if not isinstance(call.op, Op) or call.op.numpy is None:
@@ -198,9 +208,10 @@ class _Frame:
             return self.apply(region["then" if arguments[0] else "otherwise"], arguments[1])
         if call.op is RECURSE:
             closure = region["function"]
+            assert closure.frame is not None
             depth = next((r.depth for r in self.recursions.values()), [0])
             recursion = _Recursion(closure, call, depth)
-            closure.frame.recursions[call.attrs["label"]] = recursion  # type: ignore[union-attr]
+            closure.frame.recursions[call.attrs["label"]] = recursion
             return self.recurse(recursion, arguments[0])
         if call.op is CUSTOM:
             return self.apply(region["function"], arguments[0])
@@ -253,7 +264,7 @@ class _Frame:
             if tuple(map(value_info, content.fields)) != infos:
                 raise ArgumentError("what is unboxed is not what was boxed", span=call.span)
             return content.fields
-        return tuple(_zeros(i.shape, i.dtype) for i in infos)  # type: ignore[attr-defined]
+        return tuple(_zeros(i.static_shape, i.dtype) for i in map(as_tensor, infos))
 
     def run_loop(
         self, call: Call, body: Any, condition: Any, carries: tuple, xs: tuple, count: int | None, length: int | None
@@ -261,13 +272,15 @@ class _Frame:
         """The carries, the stacked ys, and the number of steps."""
         limit = length if count is None else max(0, count)
         most = call.attrs["body"].attrs.get("max_steps", length) if call.op is LOOP else length
-        if length is not None and limit > length:
+        if length is not None and limit is not None and limit > length:
             raise too_many_steps(most, call.span)
-        numbers = itertools.count() if limit is None else range(limit)
-        reverse = bool(call.attrs.get("reverse", False))
+        numbers: Iterable[int] = itertools.count() if limit is None else range(limit)
+        if call.attrs.get("reverse", False):
+            assert limit is not None
+            numbers = reversed(range(limit))
         rows: dict[int, tuple] = {}
         steps = 0
-        for k in numbers if not reverse else reversed(range(limit)):
+        for k in numbers:
             number = np.array(k, np.int64)
             if condition is not None and not condition(number, carries):
                 break
@@ -284,8 +297,8 @@ class _Frame:
         if call.op not in (SCAN, LOOP):
             return ()
         results = []
-        for i, field in enumerate(bind_sizes(info, self.sizes).fields[1].fields):  # type: ignore[attr-defined]
-            whole = _zeros((length, *field.shape[1:]), field.dtype)
+        for i, field in enumerate(map(as_tensor, fields_of(as_tuple(bind_sizes(info, self.sizes)).fields[1]))):
+            whole = _zeros(field.static_shape, field.dtype)
             for k, values in rows.items():
                 whole[k, ...] = values[i]
             results.append(whole)
@@ -308,9 +321,9 @@ class _Frame:
         arguments = [np.ascontiguousarray(a).reshape(np.shape(a)) for a in self.eval(call.args[1])]
         self.check_origin(call, arguments)
         infos = [bind_sizes(s, self.sizes) for s in call.sinfo_args]
-        results = [np.empty(i.shape, numpy_dtype(i.dtype)) for i in infos]  # type: ignore[attr-defined]
+        results = [np.empty(i.static_shape, numpy_dtype(i.dtype)) for i in map(as_tensor, infos)]
         scalars = list(self.eval(call.args[2])) if len(call.args) > 2 else []
-        kernel = self.module[call.args[0]]  # type: ignore[index]
+        kernel = self.module[kernel_name(call)]
         kernel, accesses = checked(defined(kernel, kernel.buffers[len(arguments) :]))
         flags = [np.empty((), bool) for _ in accesses]
         tir_interpreter.run(kernel, [*arguments, *results, *flags, *scalars])
@@ -322,8 +335,10 @@ class _Frame:
     def check_origin(self, call: Call, arguments: Sequence[np.ndarray]) -> None:
         """The run-time check of the op that a legalised kernel came from."""
         origin = call.attrs.get("origin")
-        op = Op.get(origin["op"]) if origin else None
-        if op is None or op.check is None:
+        if not origin:
+            return
+        op = Op.get(origin["op"])
+        if op.check is None:
             return
         tensors = [te.placeholder(a.shape, a.dtype.name) for a in arguments]
         result = op.check(*tensors, **{k: self.attr(v) for k, v in origin["attrs"].items()})
@@ -363,7 +378,7 @@ def conform(value: Any, info: StructInfo, call: Call) -> Any:
     """The result of an op's NumPy meaning, in the dtype and layout that its struct info promises."""
     if isinstance(info, TupleStructInfo):
         return tuple(conform(v, i, call) for v, i in zip(value, info.fields, strict=True))
-    array = np.asarray(value)
-    if array.shape != info.shape:  # type: ignore[attr-defined]
+    array, tensor = np.asarray(value), as_tensor(info)
+    if array.shape != tensor.shape:
         raise InternalError(f"{call.op} gave shape {array.shape}, its struct info says {format_info(info)}")
-    return np.ascontiguousarray(array.astype(numpy_dtype(info.dtype), copy=False)).reshape(array.shape)  # type: ignore[attr-defined]
+    return np.ascontiguousarray(array.astype(numpy_dtype(tensor.dtype), copy=False)).reshape(array.shape)

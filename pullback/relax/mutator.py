@@ -76,7 +76,7 @@ class ExprMutator:
 
     def __init__(self, sizes: Mapping[SizeVar, Any] | None = None) -> None:
         self.sizes = dict(sizes or {})
-        self.env: dict[Var, Expr] = {}
+        self.env: dict[Expr, Expr] = {}
         self.builder = BlockBuilder()
 
     def function(self, function: Function) -> Function:
@@ -104,7 +104,7 @@ class ExprMutator:
 
     def rewrite_binding(self, binding: Binding) -> None:
         """Rewrite one binding and record what its variable stands for."""
-        if isinstance(binding.value, Function) and _calls_itself(binding):
+        if isinstance(binding.value, Function) and _calls_itself(binding.var, binding.value):
             self.bind_recursive(binding)
             return
         value = self.expr(binding.value)
@@ -181,7 +181,7 @@ class ExprMutator:
         # An op's result type follows from its arguments' types: the same of them, the same of it.
         known = not self.sizes and op is call.op and isinstance(op, Op) and all(map(_same_type, args, call.args))
         try:
-            return Call(op, args, attrs, sinfo, call.info if known else None, span=call.span)  # type: ignore[arg-type]
+            return Call(op, args, attrs, sinfo, call.info if known else None, span=call.span)
         except UserError:
             check_origin(call, self.sizes)
             raise
@@ -201,17 +201,17 @@ class ExprMutator:
         return call
 
 
-def _calls_itself(binding: Binding) -> bool:
+def _calls_itself(var: Var, function: Function) -> bool:
     from pullback.relax.analysis import free_vars
 
-    return binding.var in free_vars(binding.value)  # type: ignore[arg-type]
+    return var in free_vars(function)
 
 
 def check_origin(call: Call, sizes: Mapping[SizeVar, Any]) -> None:
     """Raise the error that the call which the user wrote has with these sizes, if ``call`` was made of it by a pass."""
     origin = call.span.origin if call.span is not None else None
     if isinstance(origin, Call) and isinstance(origin.op, Op):
-        args = [Var("x", bind_sizes(a.struct_info, sizes)) for a in origin.args]  # type: ignore[union-attr]
+        args = [Var("x", bind_sizes(a.struct_info, sizes)) for a in origin.args]
         Call(origin.op, tuple(args), ExprMutator(sizes).bound_attrs(origin), span=origin.span)
 
 
@@ -284,7 +284,7 @@ class Emitter(ExprMutator):
         self.builder, self.env, self.flatten = builder, dict(arguments), flatten
 
     def expr(self, expr: Any) -> Any:
-        return self.env[expr] if isinstance(expr, Constant) and expr in self.env else super().expr(expr)  # type: ignore[index]
+        return self.env[expr] if isinstance(expr, Constant) and expr in self.env else super().expr(expr)
 
     def branch(self, body: SeqExpr) -> SeqExpr:
         flatten, self.flatten = self.flatten, False

@@ -7,10 +7,11 @@ call of any op that it knows nothing of.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from pullback.ir.errors import UserError
 from pullback.relax.expr import Binding, Call, Function, If, MatchCast, SeqExpr, VarBinding
+from pullback.relax.op_calls import OpCall, op_of
 
 
 def regions(expr: Any) -> Iterator[tuple[str, Function]]:
@@ -21,18 +22,18 @@ def regions(expr: Any) -> Iterator[tuple[str, Function]]:
                 yield name, value
 
 
-def has_regions(expr: Any) -> bool:
+def has_regions(expr: Any) -> TypeGuard[OpCall]:
     """Whether it is a closed call: of ``branch``, ``loop``, ``recurse`` or ``custom``."""
     return any(True for _ in regions(expr))
 
 
-def is_control(expr: Any) -> bool:
+def is_control(expr: Any) -> TypeGuard[OpCall]:
     """Whether it is a closed call of ``branch``, ``loop`` or ``recurse``, or a ``call_self``, which are no ops with a
     gradient rule."""
     return (has_regions(expr) and expr.op.gradient is None) or is_self(expr)
 
 
-def is_self(expr: Any) -> bool:
+def is_self(expr: Any) -> TypeGuard[OpCall]:
     """Whether it is a closed recursive function's call of itself."""
     return isinstance(expr, Call) and getattr(expr.op, "family", "") == "recursion"
 
@@ -44,7 +45,7 @@ def is_open(expr: Any) -> bool:
         if getattr(expr.op, "family", "") != "control":
             return False
         if not has_regions(expr):  # one with a gradient is an op like others: a box
-            return expr.op.gradient is None
+            return op_of(expr).gradient is None
         return "adjoint" in expr.attrs and expr.attrs["adjoint"] is None
     return isinstance(expr, (If, Function))
 
@@ -69,10 +70,11 @@ def map_regions(function: Function, change: Callable[[Function], Function]) -> F
 
 
 def _mapped(binding: Binding, change: Callable[[Function], Function]) -> Binding:
-    changed = {name: change(region) for name, region in regions(binding.value)}
-    if not changed or isinstance(binding, MatchCast):
+    value = binding.value
+    if not has_regions(value) or isinstance(binding, MatchCast):
         return binding
-    return VarBinding(binding.var, with_regions(binding.value, changed), span=binding.span)  # type: ignore[arg-type]
+    changed = {name: change(region) for name, region in regions(value)}
+    return VarBinding(binding.var, with_regions(value, changed), span=binding.span)
 
 
 def require_straight(what: str, function: Function) -> None:

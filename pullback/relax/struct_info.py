@@ -14,12 +14,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from pullback.ir.arguments import sequence
 from pullback.ir.errors import DTypeError, InternalError, ShapeError
 from pullback.ir.node import Node
-from pullback.tir.expr import DTYPES, FLOATS, HANDLE, IntImm, PrimExpr, Var, nbytes
+from pullback.tir.expr import DTYPES, FLOATS, HANDLE, Binary, IntImm, PrimExpr, Var, nbytes
 from pullback.tir.polynomial import same, simplify
 
 Dim = int | PrimExpr
@@ -100,6 +100,15 @@ class TensorStructInfo(StructInfo):
             raise InternalError("the shape is not known: whoever reads it has to check that first")
         return self.shape
 
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape of a tensor of which it is known that its sizes are numbers."""
+        if not self.is_static:
+            raise InternalError(
+                f"the sizes of {format_info(self)} are not numbers: whoever reads them checks that first"
+            )
+        return cast(tuple[int, ...], self.shape)
+
     @cached_property
     def is_static(self) -> bool:
         return self.shape is not None and all(isinstance(s, int) for s in self.shape)
@@ -120,6 +129,27 @@ class TupleStructInfo(StructInfo):
 class FuncStructInfo(StructInfo):
     params: tuple[StructInfo, ...]
     ret: StructInfo
+
+
+def as_tensor(info: StructInfo) -> TensorStructInfo:
+    """The type, of which it is known that it is a tensor's."""
+    if not isinstance(info, TensorStructInfo):
+        raise InternalError(f"expected the type of a tensor, got {format_info(info)}")
+    return info
+
+
+def as_tuple(info: StructInfo) -> TupleStructInfo:
+    """The type, of which it is known that it is a tuple's."""
+    if not isinstance(info, TupleStructInfo):
+        raise InternalError(f"expected the type of a tuple, got {format_info(info)}")
+    return info
+
+
+def as_int(size: Dim) -> int:
+    """The size, of which it is known that it is a number."""
+    if not isinstance(size, int):
+        raise InternalError(f"expected a size that is a number, got {format_dim(size)}")
+    return size
 
 
 def flat_infos(info: StructInfo) -> list[StructInfo]:
@@ -179,20 +209,20 @@ def same_info(a: StructInfo, b: StructInfo) -> bool:
         return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, TensorStructInfo):
+    if isinstance(a, TensorStructInfo) and isinstance(b, TensorStructInfo):
         if a.dtype != b.dtype or a.ndim != b.ndim or (a.shape is None) != (b.shape is None):
             return False
-        return a.shape is None or same_shape(a.shape, b.shape)
-    if isinstance(a, TupleStructInfo):
+        return a.shape is None or same_shape(a.sizes, b.sizes)
+    if isinstance(a, TupleStructInfo) and isinstance(b, TupleStructInfo):
         return len(a.fields) == len(b.fields) and all(map(same_info, a.fields, b.fields))
-    if isinstance(a, FuncStructInfo):
+    if isinstance(a, FuncStructInfo) and isinstance(b, FuncStructInfo):
         return len(a.params) == len(b.params) and all(map(same_info, (*a.params, a.ret), (*b.params, b.ret)))
-    if isinstance(a, ShapeStructInfo):
+    if isinstance(a, ShapeStructInfo) and isinstance(b, ShapeStructInfo):
         return same_shape(a.values, b.values)
-    return not isinstance(a, PrimStructInfo) or a.dtype == b.dtype
+    return not isinstance(a, PrimStructInfo) or not isinstance(b, PrimStructInfo) or a.dtype == b.dtype
 
 
-def format_shape(shape: Iterable[Dim] | None) -> str:
+def format_shape(shape: Iterable[Dim | str] | None) -> str:
     """``(64, n)``."""
     if shape is None:
         return "(?)"
@@ -203,14 +233,13 @@ def format_shape(shape: Iterable[Dim] | None) -> str:
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%"}
 
 
-def format_dim(size: Dim) -> str:
+def format_dim(size: Dim | str) -> str:
     if isinstance(size, Var):
         return size.name
-    kind = getattr(size, "kind", None)
-    if kind in _INFIX:
-        return f"({format_dim(size.a)} {_INFIX[kind]} {format_dim(size.b)})"
-    if kind in ("min", "max"):
-        return f"{kind}({format_dim(size.a)}, {format_dim(size.b)})"
+    if isinstance(size, Binary) and size.kind in _INFIX:
+        return f"({format_dim(size.a)} {_INFIX[size.kind]} {format_dim(size.b)})"
+    if isinstance(size, Binary) and size.kind in ("min", "max"):
+        return f"{size.kind}({format_dim(size.a)}, {format_dim(size.b)})"
     return str(getattr(size, "value", size))
 
 

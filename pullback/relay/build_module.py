@@ -195,8 +195,7 @@ def bind_params_by_name(func: Function, params: Mapping[str, Any]) -> Function:
             raise ArgumentError(f"{len(found)} parameters of the function are called {name!r}", span=func.span)
         if found:
             values[found[0]] = Constant(tensor(_value(name, found[0].type_annotation, given)))
-    bound: Function = bind(func, values)  # type: ignore[assignment]
-    return bound
+    return bind(func, values)
 
 
 @register_func("relay.build_module.BindParamsByName", override=True)

@@ -17,7 +17,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Number
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TypeVar as TypeVariable
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from pullback.ir.node import Span, Symbol, current_span
 from pullback.ir.places import PACKAGE, caller
 from pullback.relay.attrs import Attrs
 from pullback.relay.shown import Shown
-from pullback.relay.ty import TensorType, Type, TypeVar
+from pullback.relay.ty import FuncType, TensorType, TupleType, Type, TypeVar
 from pullback.runtime.tensor import Tensor, tensor
 
 
@@ -57,12 +58,21 @@ def call_op(name: str, *args: Any, **attrs: Any) -> Call:
     return _op(name)(*args, **attrs)
 
 
+def call_several(name: str, *args: Any, **attrs: Any) -> TupleWrapper:
+    """A call of the operator of that name, which has several results."""
+    return _op(name)(*args, **attrs)
+
+
 _BUILDING = tuple(f"{PACKAGE}{os.sep}relay{os.sep}{name}" for name in ("expr.py", "adt.py", "op", "scope_builder.py"))
 
 
 def _written() -> Span | None:
     """The span of a new expression: the one that is set, or the line of the user's that builds it."""
     return current_span() or caller((*_BUILDING, "<string>"))  # dataclasses have methods made of strings
+
+
+_Kind = TypeVariable("_Kind", bound=Type)
+_VALUES: dict[type[Type], str] = {TensorType: "a tensor", TupleType: "a tuple", FuncType: "a function"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +97,21 @@ class Expr(AtRunTime, Shown):
             hint = "run relay.transform.InferType()(module) and take the expression from its result"
             raise UserError("the type checker has not run on this expression", hint=hint, span=self.span)
         return self.checked_type_
+
+    def checked_as(self, kind: type[_Kind]) -> _Kind:
+        """The type that inference found, which must be of that kind.
+
+        >>> call.checked_as(TensorType).shape
+        (2, 3)
+
+        Raises UserError where it is of another kind, and where inference has not run.
+        """
+        found = self.checked_type
+        if not isinstance(found, kind):
+            hint = "the fields of a tuple t are t[0], t[1], …" if isinstance(found, TupleType) else None
+            expected = _VALUES.get(kind, kind.__name__)
+            raise UserError(f"{expected} is expected, got a value of type {found}", hint=hint, span=self.span)
+        return found
 
     def astype(self, dtype: str) -> Call:
         """``cast(self, dtype)``."""
@@ -235,6 +260,10 @@ class Tuple(Expr):
 
     fields: tuple[Expr, ...]
 
+    if TYPE_CHECKING:  # what the constructor takes: __post_init__ makes tuples of sequences
+
+        def __init__(self, fields: Sequence[Expr], *, span: Span | None = ...) -> None: ...
+
     def __post_init__(self) -> None:
         fields = sequence("fields of a tuple", self.fields)
         vars(self)["fields"] = tuple(as_expr(f) for f in fields)
@@ -272,6 +301,18 @@ class Call(Expr):
     args: tuple[Expr, ...]
     attrs: Attrs = field(default_factory=Attrs)
     type_args: tuple[Type, ...] = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            op: Any,
+            args: Sequence[Expr],
+            attrs: Mapping[str, Any] | None = None,
+            type_args: Sequence[Type] | None = (),
+            *,
+            span: Span | None = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         fields = vars(self)
@@ -335,6 +376,19 @@ class Function(Expr):
     attrs: Attrs = field(default_factory=Attrs)
 
     global_var: ClassVar[Any] = GlobalVar  # what a module calls this function by
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            params: Sequence[Var],
+            body: Expr,
+            ret_type: Type | None = None,
+            type_params: Sequence[TypeVar] | None = (),
+            attrs: Mapping[str, Any] | None = None,
+            *,
+            span: Span | None = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         fields = vars(self)

@@ -5,7 +5,7 @@
       add(%y, 1f)                                  y = R.multiply(x, x)
     }                                              return R.add(y, R.const(1, "float32"))
 
-What the function does besides dataflow is computed meanwhile, as ``staging.py`` says.
+What the function does besides dataflow is computed meanwhile, as ``staging/`` says.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relay.expr import Function, Var
-from pullback.relay.staging import NotDataflow, Stager, UnknownType, nested_of, to_graph
+from pullback.relay.staging.errors import NotDataflow, UnknownType
+from pullback.relay.staging.stager import Stager
+from pullback.relay.staging.values import nested_of, to_graph
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, TupleType, Type
 

@@ -16,9 +16,9 @@ from pullback.ir.errors import ArgumentError, NoAttribute, UserError, suggestion
 from pullback.ir.module import IRModule
 from pullback.ir.node import structural_equal
 from pullback.relay.adt import Constructor, TypeData
-from pullback.relay.expr import Function, GlobalVar
+from pullback.relay.expr import Function, GlobalVar, Tuple
 from pullback.relay.text.parser import parse
-from pullback.relay.ty import FuncType, GlobalTypeVar
+from pullback.relay.ty import GlobalTypeVar
 
 PRELUDE, NAT, GRADIENT = "prelude.rly", "nat.rly", "gradient.rly"
 _FILES = {PRELUDE: (), NAT: (PRELUDE,), GRADIENT: ()}  # with those that they need
@@ -67,9 +67,8 @@ def import_from_std(module: IRModule, name: str) -> None:
 
 
 def _signature(function: Any) -> Any:
-    if not isinstance(function, Function):
-        return function
-    return FuncType(tuple(p.type_annotation for p in function.params), function.ret_type, function.type_params)
+    """The function without what it computes."""
+    return function.replace(body=Tuple(()), attrs={}) if isinstance(function, Function) else function
 
 
 class Prelude:
@@ -97,7 +96,7 @@ class Prelude:
 
     def get_global_var(self, name: str) -> GlobalVar:
         """The name of a function of the module: ``p.get_global_var("map")``."""
-        return self.mod.get_global_var(name)
+        return GlobalVar(self.mod.get_global_var(name).name)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "mod":

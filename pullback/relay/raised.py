@@ -15,6 +15,7 @@ from pullback.relay.attrs import Attrs
 from pullback.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, span_of
 from pullback.relay.op.meaning import type_of
 from pullback.relay.op.registry import get
+from pullback.runtime.tensor import tensor
 
 Naming = Mapping[
     str, Callable[..., Expr | None]
@@ -55,17 +56,17 @@ class _Raising:
                 self.values[binding.var] = self.expr(binding.value)
         return self.expr(body.body)
 
-    def expr(self, value: relax.Expr) -> Expr:
+    def expr(self, value: relax.Expr | relax.GlobalVar) -> Expr:
         if isinstance(value, relax.Var):
             return self.values[value]
         if isinstance(value, relax.Constant):
-            return Constant(value.data, span=value.span)
+            return Constant(tensor(value.data, copy=True), span=value.span)
         if isinstance(value, relax.Tuple):
             return Tuple(tuple(self.expr(f) for f in value.fields), span=value.span)
         if isinstance(value, relax.TupleGetItem):
             return self.field(self.expr(value.tuple_value), value)
         if isinstance(value, relax.Call) and isinstance(value.op, ir.Op):
-            return self.call(value)
+            return self.call(value, value.op)
         hint = "relay.lower and InlineFunctions make straight code of calls; branches and loops stay in the graph IR"
         raise UserError(f"{type(value).__name__} of the graph IR cannot be raised to relay", span=value.span, hint=hint)
 
@@ -74,11 +75,11 @@ class _Raising:
         """A field; of what is written as a tuple, the field itself."""
         return whole.fields[item.index] if isinstance(whole, Tuple) else TupleGetItem(whole, item.index, span=item.span)
 
-    def call(self, call: relax.Call) -> Expr:
+    def call(self, call: relax.Call, op: ir.Op) -> Expr:
         args = [self.expr(a) for a in call.args]
         with span_scope(self.place(call)):
-            found = self.names[call.op.name](args, call.attrs, call) if call.op.name in self.names else None
+            found = self.names[op.name](args, call.attrs, call) if op.name in self.names else None
             if found is not None:
                 return found
-            given = (Tuple(tuple(args)),) if call.op.signature.variadic else tuple(args)
-            return Call(get(call.op.name), given, Attrs(dict(call.attrs)))
+            given = (Tuple(tuple(args)),) if op.signature.variadic else tuple(args)
+            return Call(get(op.name), given, Attrs(dict(call.attrs)))

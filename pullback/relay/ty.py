@@ -12,14 +12,16 @@ Types compare by value with ``==``; variables are what they are by identity.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TYPE_CHECKING
 from typing import Any as AnyValue
 
 from pullback.ir.arguments import sequence
 from pullback.ir.errors import DTypeError, ShapeError
 from pullback.ir.module import TypeName
-from pullback.ir.node import Node, Symbol, structural_equal
+from pullback.ir.node import Node, Span, Symbol, structural_equal
 from pullback.relay.shown import Shown
 from pullback.tir.expr import DTYPES, PrimExpr
 from pullback.tir.polynomial import key
@@ -124,6 +126,10 @@ class TupleType(Type):
     """Several values together."""
 
     fields: tuple[Type, ...]
+
+    if TYPE_CHECKING:  # what the constructor takes: __post_init__ makes a tuple of a sequence
+
+        def __init__(self, fields: Sequence[Type], *, span: Span | None = ...) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", sequence("fields of a TupleType", self.fields))

@@ -176,7 +176,8 @@ class _Substituter(TypeMutator):
     def visit_type_var(self, type_: TypeVar) -> Type:
         return self.types.get(type_, type_)
 
-    visit_incomplete_type = visit_type_var  # type: ignore[assignment]
+    def visit_incomplete_type(self, type_: IncompleteType) -> Type:
+        return self.types.get(type_, type_)
 
 
 def substitute(type_: Type, types: Mapping[Any, Type]) -> Type:

@@ -8,7 +8,7 @@ large one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, overload
 
 from pullback.ir.depth import on_large_stack
 from pullback.ir.errors import ArgumentError, CallError, UserError
@@ -246,8 +246,26 @@ class ExprVisitor(ExprFunctor):
         for child in children(expr):
             self.visit(child)
 
-    visit_tuple = visit_call = visit_if = visit_tuple_getitem = _inside  # type: ignore[assignment]
-    visit_ref_create = visit_ref_read = visit_ref_write = _inside  # type: ignore[assignment]
+    def visit_tuple(self, tuple_: Tuple) -> None:
+        self._inside(tuple_)
+
+    def visit_call(self, call: Call) -> None:
+        self._inside(call)
+
+    def visit_if(self, if_: If) -> None:
+        self._inside(if_)
+
+    def visit_tuple_getitem(self, item: TupleGetItem) -> None:
+        self._inside(item)
+
+    def visit_ref_create(self, create: RefCreate) -> None:
+        self._inside(create)
+
+    def visit_ref_read(self, read: RefRead) -> None:
+        self._inside(read)
+
+    def visit_ref_write(self, write: RefWrite) -> None:
+        self._inside(write)
 
     def visit_var(self, var: Var) -> None: ...
 
@@ -476,6 +494,10 @@ class _Binder(ExprMutator):
         return pattern
 
 
+@overload
+def bind(expr: Function, values: Mapping[Any, Any]) -> Function: ...
+@overload
+def bind(expr: Expr, values: Mapping[Any, Any]) -> Expr: ...
 def bind(expr: Expr, values: Mapping[Any, Any]) -> Expr:
     """``expr`` with variables replaced by expressions.
 

@@ -379,6 +379,19 @@ class Buffer(Symbol):
         shape = tuple(int(s) if isinstance(s, IntImm) else s for s in sequence("shape", self.shape))
         object.__setattr__(self, "shape", shape)
 
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape of a buffer of which it is known that its sizes are numbers."""
+        sizes = tuple([s for s in self.shape if isinstance(s, int)])
+        if len(sizes) < len(self.shape):
+            raise InternalError(f"the sizes of {self.name} are not numbers: whoever reads them checks that first")
+        return sizes
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of a buffer of static shape."""
+        return math.prod(self.static_shape) * nbytes(self.dtype)
+
     def __getitem__(self, indices: Any) -> BufferLoad:
         indices = indices if isinstance(indices, tuple) else (indices,)
         return BufferLoad(self, tuple(as_expr(i) for i in indices))

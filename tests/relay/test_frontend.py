@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback import relay
-from pullback.ir import UserError
+from pullback import relax, relay
+from pullback.ir import IRModule, UserError
 from pullback.relay.expr import Call, Function
+from pullback.relay.frontend.names import NAMES
 from pullback.relay.op.registry import Op
+from pullback.relay.raised import raised
 
 
 def ops_of(function: Function) -> set[str]:
@@ -147,3 +149,19 @@ def test_keras(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(params) == [f"_param_{k}" for k in range(1, 5)]
     found = evaluated(mod, params, "graph", given)[0]
     np.testing.assert_allclose(found, np.asarray(model(x)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("op", [relax.op.dropout, relax.op.nn.dropout])
+def test_dropout_of_the_graph_is_relays(op: Any) -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorStructInfo((2, 3), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(op(x, 0.3))
+        builder.emit_func_output(result)
+    function = raised(builder.get()["main"], NAMES)
+    tensor = relay.TensorType((2, 3), "float32")
+    several = op is relax.op.nn.dropout  # the result and its mask
+    assert ops_of(function) == {"nn.dropout"}
+    typed = relay.transform.InferType()(IRModule.from_expr(function))["main"]
+    assert typed.body.checked_type == (relay.TupleType((tensor, tensor)) if several else tensor)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pullback.ir.errors import ArgumentError, UserError
+from pullback.ir.errors import ArgumentError, InternalError, UserError
 from pullback.ir.node import Span
 
 __all__ = ["SOURCES", "Converter", "Converters", "UnsupportedOps", "Use", "check_supported", "register_converter"]
@@ -76,6 +76,13 @@ class Converters:
         """The converter of the first of these names that has one; those of the user come first."""
         found = [self._table[name] for name in names if name in self._table]
         return next((c for c in found if c.is_own), found[0] if found else None)
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """What converts the operator of that name, which the table is known to have."""
+        found = self._table.get(name)
+        if found is None or found.function is None:
+            raise InternalError(f"{self.source}: there is no converter of {name}")
+        return found.function
 
     def __iter__(self) -> Iterator[Converter]:
         return iter(sorted(self._table.values(), key=lambda c: c.name))

@@ -8,7 +8,7 @@ from typing import Any
 from pullback.ir.errors import ArgumentError
 from pullback.nn.module import Module
 from pullback.nn.parameter import Buffer, Parameter, Variable
-from pullback.nn.trace import current_trace
+from pullback.nn.trace import active_trace
 from pullback.relax.struct_info import TensorStructInfo
 
 __all__ = ["Imported"]
@@ -55,18 +55,20 @@ class Imported(Module):
         """The module of a dotted name, which is made where there is none: one that can be frozen."""
         module: Module = self
         for part in name.split(".") if name else ():
-            if part not in module._modules:
-                module.register_module(part, _Part())
-            module = module._modules[part]  # type: ignore[assignment]
+            inner = module._modules.get(part)
+            if inner is None:
+                inner = _Part()
+                module.register_module(part, inner)
+            module = inner
         return module
 
     def value(self, name: str) -> Any:
         """The graph value of a parameter or buffer, in ``forward``."""
-        return current_trace().value(self.held[name])  # type: ignore[union-attr]
+        return active_trace().value(self.held[name])
 
     def assign(self, name: str, value: Any) -> None:
         """Give a buffer another value from this step on, in ``forward``."""
-        current_trace().assign(self.held[name], name, value)  # type: ignore[union-attr, arg-type]
+        active_trace().assign(self.held[name], name, value)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.held)} parameters and buffers, {', '.join(map(str, self.example))})"

@@ -144,7 +144,7 @@ def init_params(mod: IRModule) -> list[Tensor]:
         if not isinstance(info, TensorStructInfo) or not info.is_static:
             message = f"init_params: the sizes of {param.name} are not known: it is {format_info(info)}"
             raise ArgumentError(message, hint="parameters have sizes that are numbers")
-        params.append(tensor(np.random.rand(*info.shape).astype(info.dtype)))
+        params.append(tensor(np.random.rand(*info.static_shape).astype(info.dtype)))
     return params
 
 

@@ -1,5 +1,7 @@
 """Passes over graph functions: one pass a file, the file's name is the pass's."""
 
+from typing import Any
+
 from pullback.ir.pass_context import PassContext, PassInfo
 from pullback.ir.passes import FunctionPass, ModulePass, Pass, PrintIR, Sequential, module_pass
 from pullback.relax.transform.add_random_state import AddRandomState
@@ -40,7 +42,7 @@ from pullback.relax.transform.vmap import VMap
 ToMixedPrecision = to_mixed_precision  # the reference's name
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name == "AppendLoss":  # its home is the room above
         from pullback.relax.training.utils import AppendLoss
 

@@ -19,7 +19,7 @@ as a loop is: it draws from the state (seed, 0), with a seed of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from pullback.ir.passes import Pass
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.control import BRANCH
 from pullback.relax.declared import Declared, declared_of, with_declared
-from pullback.relax.expr import Call, Constant, Expr, Function, Tuple, Var
+from pullback.relax.expr import Call, Callee, Constant, Expr, Function, Tuple, Var
 from pullback.relax.mutator import ExprMutator, emit_body
 from pullback.relax.op_calls import lacks_state, no_state
 from pullback.relax.recursion import RECURSE, SELF, outer_labels
@@ -124,22 +124,22 @@ class _AddState(ExprMutator):
     def __init__(self, state: Var, sites: _Sites, recursions: Collection[str]) -> None:
         super().__init__()
         self.state, self.sites, self.recursions = state, sites, recursions
-        self.shared: dict[tuple[Op, str], Expr] = {}
+        self.shared: dict[tuple[Op, str | None], Expr] = {}
 
     def rewrite_call(self, call: Call) -> Expr:
         if call.op is SELF and call.attrs["label"] in self.recursions:
             return Call(call.op, (self.with_own_state(call),), call.attrs, call.sinfo_args, span=call.span)
         if any(draws(region, self.recursions) for _, region in regions(call)):
-            rules = {BRANCH: self.branch_call, RECURSE: self.recurse_call}
-            return rules.get(call.op, self.loop_call)(call)  # type: ignore[arg-type]
+            rules: dict[Callee, Callable[[Call], Expr]] = {BRANCH: self.branch_call, RECURSE: self.recurse_call}
+            return rules.get(call.op, self.loop_call)(call)
         if not lacks_state(call):
             return call
         key = (call.op, call.attrs.get("shared"))
-        site = self.shared.get(key)  # type: ignore[arg-type]
+        site = self.shared.get(key)
         if site is None:
             site = self.site()
         if key[1] is not None:
-            self.shared[key] = site  # type: ignore[index]
+            self.shared[key] = site
         return Call(call.op, (*call.args, site), call.attrs, span=call.span)  # the last of the tensors
 
     def site(self) -> Expr:
@@ -149,7 +149,7 @@ class _AddState(ExprMutator):
         """The branches draw from the same state, at sites of their own."""
         condition, operands = call.args
         changed = {name: _add_state(region, self.sites, self.recursions) for name, region in regions(call)}
-        operands = Tuple((*operands.fields, self.state))  # type: ignore[union-attr]
+        operands = Tuple((*operands.fields, self.state))
         return Call(call.op, (condition, operands), {**call.attrs, **changed}, span=call.span)
 
     def seed(self) -> Expr:
@@ -165,7 +165,7 @@ class _AddState(ExprMutator):
     def with_own_state(self, call: Call) -> Tuple:
         first = Constant(np.zeros(1, np.uint64))
         state = self.builder.emit(Op.get("concat")([self.seed(), first], axis=0), "random_state")
-        return Tuple((*call.args[0].fields, state))  # type: ignore[union-attr]
+        return Tuple((*call.args[0].fields, state))
 
     def loop_call(self, call: Call) -> Call:
         """The functions of a loop draw from the state (seed, step)."""
@@ -173,7 +173,7 @@ class _AddState(ExprMutator):
         seed = self.seed()
         sites = _Sites()  # the condition's come after the body's
         changed = {name: _in_step(region, sites, self.recursions) for name, region in regions(call)}
-        invariants = Tuple((*invariants.fields, seed))  # type: ignore[union-attr]
+        invariants = Tuple((*invariants.fields, seed))
         return Call(call.op, (*others, invariants), {**call.attrs, **changed}, span=call.span)
 
 

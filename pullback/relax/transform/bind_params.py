@@ -18,7 +18,7 @@ from pullback.ir.passes import Pass
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import attributes_without
 from pullback.relax.declared import declared_of, with_declared
-from pullback.relax.expr import Constant, Expr, Function, Var, as_relax
+from pullback.relax.expr import Constant, Expr, Function, Var
 from pullback.relax.mutator import inline_body
 from pullback.relax.struct_info import format_info, same_info
 
@@ -50,7 +50,7 @@ def bind_params(function: Function, values: Mapping[Any, Any]) -> Function:
         name = getattr(key, "name", key)
         if name not in by_name:
             raise NameNotFound(f"there is no parameter {name!r}; the parameters are {', '.join(by_name)}")
-        constant = value if isinstance(value, Constant) else as_relax(np.asarray(value))
+        constant = value if isinstance(value, Constant) else Constant(np.asarray(value))
         expected, given = by_name[name].struct_info, constant.struct_info
         if not same_info(expected, given):
             kind = ShapeError if getattr(given, "dtype", None) == getattr(expected, "dtype", None) else DTypeError

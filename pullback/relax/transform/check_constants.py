@@ -8,7 +8,7 @@ Ops look at other values while they run, if they have a ``check``; a ``constant_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.relax.expr import Call, Constant, Expr, Function, Var
 from pullback.relax.op_calls import inner_op
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.struct_info import StructInfo, TensorStructInfo
 from pullback.relax.transform.compose import stand_ins
 from pullback.te.graph import placeholders
 from pullback.te.interpreter import evaluate
@@ -66,7 +66,7 @@ def _constant(arg: Expr, known: Mapping[Var, Constant]) -> Expr:
     return known.get(arg, arg) if isinstance(arg, Var) else arg
 
 
-def _is_static(infos: list[object], attrs: Mapping[str, object]) -> bool:
+def _is_static(infos: Sequence[StructInfo], attrs: Mapping[str, object]) -> bool:
     """Whether all sizes are numbers."""
     values = [v for a in attrs.values() for v in (a if isinstance(a, tuple) else (a,))]
     tensors = all(isinstance(i, TensorStructInfo) and i.is_static for i in infos)

@@ -26,7 +26,7 @@ from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Binding, Call, Expr, Function, Var, VarBinding
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op_calls import is_op, lacks_state
+from pullback.relax.op_calls import as_var, is_op, lacks_state
 from pullback.relax.struct_info import TensorStructInfo
 
 START, END = "grad.start_checkpoint", "grad.end_checkpoint"
@@ -61,14 +61,14 @@ class _Unmark(ExprMutator):
         if begins or (inside and not ends):
             self.started.add(binding.var)
         if begins or ends:
-            self.bind(binding.var, self.expr(value.args[0]))  # type: ignore[attr-defined]
+            self.bind(binding.var, self.expr(value.args[0]))
         else:
             super().rewrite_binding(binding)
         new = self.env[binding.var]
         if isinstance(new, Var):
             if ends:
                 self.kept.add(new)
-                self.kept.update(v for v in [self.expr(value.args[0])] if isinstance(v, Var))  # type: ignore[attr-defined]
+                self.kept.update(v for v in [self.expr(value.args[0])] if isinstance(v, Var))
             elif inside and not begins and isinstance(binding, VarBinding) and not lacks_state(value):
                 self.again.add(new)
 
@@ -93,10 +93,10 @@ class Copies:
             with span_scope(self.bindings[var].span):
                 value = self.mutator.expr(self.bindings[var].value)
                 self.mutator.env[var] = self.builder.emit(value, f"{var.name}_cp")
-        var = self.mutator.env.get(binding.var, binding.var)
-        return VarBinding(var, self.mutator.expr(binding.value), span=binding.span)  # type: ignore[arg-type]
+        new = as_var(self.mutator.env.get(binding.var, binding.var))
+        return VarBinding(new, self.mutator.expr(binding.value), span=binding.span)
 
-    def made(self) -> Mapping[Var, Expr]:
+    def made(self) -> Mapping[Expr, Expr]:
         """The copies so far, by what they are copies of."""
         return self.mutator.env
 
@@ -131,8 +131,8 @@ class _Separate(ExprMutator):
         if not is_copy(binding.var) or not isinstance(binding.value, Call):
             super().rewrite_binding(binding)
             return
-        outer = {v: self.env.get(v, v) for v in used_vars(binding.value) if not is_copy(v)}
-        self.env.update({var: self.kept_apart(new) for var, new in outer.items()})
+        outer: dict[Expr, Expr] = {v: self.env.get(v, v) for v in used_vars(binding.value) if not is_copy(v)}
+        self.env.update({var: self.kept_apart(value) for var, value in outer.items()})
         super().rewrite_binding(binding)
         self.env.update(outer)
 

@@ -22,7 +22,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.mutator import Emitter
 from pullback.relax.op.namespace import ops
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.struct_info import TensorStructInfo, as_int, as_tensor
 from pullback.relax.transform.compose import compose, has_te, is_view, looks_at_values
 from pullback.relax.transform.fuse_ops import primitive
 from pullback.relax.transform.inline_functions import over_regions
@@ -63,7 +63,7 @@ class _Layouts:
         self.function, self.module = function, module
         self.least = max(2, machine.vector_bytes // 8)  # channels that fill half a vector of float32
         self.nodes: dict[Var, _Node] = {}  # by the variable that the call is bound to
-        self.orders: dict[Var, Order] = {}
+        self.orders: dict[Expr, Order] = {}
         self.wishes: dict[Hashable, dict[bool, list[tuple[int, int]]]] = {}
         self.items: dict[Expr, dict[int, Var]] = {}  # of the tuples that calls return: the variables of their items
         for binding in function.bindings:
@@ -90,8 +90,9 @@ class _Layouts:
             if is_tuple and len(items) != len(callee.body.body.fields):
                 return None
             return _Node(binding, callee, list(value.args), results)
-        is_kernel = has_te(value) and not is_view(value) and not looks_at_values(value)
-        if not is_kernel or not isinstance(value.struct_info, TensorStructInfo):
+        if not has_te(value) or is_view(value) or looks_at_values(value):
+            return None
+        if not isinstance(value.struct_info, TensorStructInfo):
             return None
         function, arguments = primitive([VarBinding(binding.var, value)], [binding.var])
         return _Node(binding, function, arguments, [binding.var])
@@ -129,14 +130,15 @@ class _Layouts:
             self.wishes[key] = _wishes(node.function)
         values = [*node.arguments, *node.results]
         for place, channel in self.wishes[key].get(slides, []):
-            if isinstance(values[place], Var):
-                self.decide(values[place], channel)  # type: ignore[arg-type]
+            value = values[place]
+            if isinstance(value, Var):
+                self.decide(value, channel)
 
     def decide(self, value: Var, channel: int) -> None:
         info = value.struct_info
         if value in self.free and isinstance(info, TensorStructInfo) and info.ndim > 2:
             rest = [k for k in range(info.ndim) if k != channel]
-            innermost = info.shape[channel] >= self.least  # type: ignore[index]
+            innermost = as_int(info.sizes[channel]) >= self.least
             self.orders.setdefault(value, (*rest, channel) if innermost else tuple(range(info.ndim)))
 
     def spread(self, node: _Node) -> None:
@@ -146,9 +148,9 @@ class _Layouts:
         for value in values:
             if value not in self.free or value in self.orders:
                 continue
-            shape = value.struct_info.shape
+            shape = value.shape
             for other in known:
-                order, like = self.orders[other], other.struct_info.shape
+                order, like = self.orders[other], other.shape
                 if len(shape) == len(like) and (shape[order[0]], shape[order[-1]]) == (like[order[0]], like[order[-1]]):
                     self.orders[value] = order
                     break
@@ -183,14 +185,14 @@ class _Layouts:
         """The node's function on values in their new orders."""
         params = []
         for argument, param in zip(node.arguments, node.function.params, strict=True):
-            order = self.orders.get(argument)  # type: ignore[call-overload]
-            params.append(Var(param.name, _permuted_info(param.struct_info, order)) if order else param)
+            order = self.orders.get(argument)
+            params.append(Var(param.name, _permuted_info(as_tensor(param.struct_info), order)) if order else param)
         builder = BlockBuilder()
         builder.begin([p.name for p in params])
         with builder.dataflow():
             env: dict[Var, Expr] = {}
             for argument, old, new in zip(node.arguments, node.function.params, params, strict=True):
-                order = self.orders.get(argument)  # type: ignore[call-overload]
+                order = self.orders.get(argument)
                 env[old] = builder.emit(ops.permute_dims(new, _inverse(order)), old.name) if order else new
             emitter = Emitter(builder, env, flatten=True)
             for binding in node.function.bindings:
@@ -251,4 +253,4 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 
 def _permuted_info(info: TensorStructInfo, order: Order) -> TensorStructInfo:
-    return TensorStructInfo(tuple(info.shape[k] for k in order), info.dtype)  # type: ignore[index]
+    return TensorStructInfo(tuple(info.sizes[k] for k in order), info.dtype)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pullback.ir.errors import UserError
 from pullback.relax.analysis import free_vars
 from pullback.relax.control import FORI, SCAN, STEP, WHILE, custom, loop, row, scan_length, with_floats
 from pullback.relax.expr import Call, Constant, Expr, Function, PrimValue, Tuple, TupleGetItem, Var
+from pullback.relax.op_calls import fields_of_tuple, op_of
 from pullback.relax.struct_info import TensorStructInfo, format_info
 from pullback.relax.transform.closed_form import (
+    Known,
     closed,
     items_of,
     leaves_of,
@@ -33,7 +36,9 @@ class _Closing:
         self.inliner, self.call, self.builder = inliner, call, inliner.builder
         self.attrs = attrs = inliner.bound_attrs(call)
         op = call.op
-        self.count, self.length, self.condition, xs = None, None, None, Tuple(())
+        self.count: Expr | None = None
+        self.condition: Known | None = None
+        xs: Expr = Tuple(())
         if op is WHILE:
             asked, function, carries = call.args
             self.condition, self.length = inliner.callee(asked), attrs["max_steps"]
@@ -43,17 +48,18 @@ class _Closing:
         else:
             function, carries, xs = call.args
             xs = inliner.expr(xs)
-            self.length = scan_length([x.struct_info for x in xs.fields], attrs["length"])
-        self.xs: Tuple = xs
+            self.length = scan_length([x.struct_info for x in fields_of_tuple(xs)], attrs["length"])
+        self.xs = fields_of_tuple(xs)
         self.carries, self.known = inliner.expr(carries), inliner.callee(function)
         self.flat = leaves_of(self.carries)
         for value in self.flat:
             if not isinstance(value.struct_info, TensorStructInfo):
-                message = f"a carry of {op.short} is {format_info(value.struct_info)}"  # type: ignore[union-attr]
+                message = f"a carry of {op_of(call).short} is {format_info(value.struct_info)}"
                 raise UserError(message, span=call.span, hint="carries are tensors, and tuples of tensors")
 
     def write(self) -> Expr:
-        functions = [self.body(), *([scalar_function(self.asked())] if self.condition is not None else [])]
+        asked = [] if self.condition is None else [scalar_function(self.asked(self.condition))]
+        functions = [self.body(), *asked]
         found, invariants = closed(functions, self.builder)
         result = loop(
             self.count, self.flat, self.xs, invariants, found[0], found[1] if self.condition is not None else None,
@@ -66,15 +72,15 @@ class _Closing:
         return Tuple((after, Tuple(tuple(items_of(stacks))))) if self.call.op is SCAN else after
 
     def variables(self) -> tuple[Var, list[Var], list[Var]]:
-        rows = [Var(f"row_{k}", row(x.struct_info)) for k, x in enumerate(self.xs.fields)]
+        rows = [Var(f"row_{k}", row(x.struct_info)) for k, x in enumerate(self.xs)]
         return Var("step", STEP), [Var(name_of(v), v.struct_info) for v in self.flat], rows
 
-    def asked(self) -> Function:
+    def asked(self, condition: Known) -> Function:
         """What says whether there is one more step."""
         step, values, _ = self.variables()
         arguments = nested_value(self.carries.struct_info, values, self.builder).fields
         call = self.inliner.call
-        return self.inliner.region([step, *values], lambda: call(self.condition, arguments, self.call))
+        return self.inliner.region([step, *values], lambda: call(condition, arguments, self.call))
 
     def body(self) -> Function:
         step, values, rows = self.variables()
@@ -86,7 +92,7 @@ class _Closing:
 
         def emit() -> tuple[Expr, ...]:
             result = self.inliner.call(self.known, arguments, self.call)
-            return tuple(result) if self.call.op is SCAN else (result, Tuple(()))  # type: ignore[arg-type]
+            return tuple(result) if self.call.op is SCAN else (result, Tuple(()))
 
         return self.inliner.region([step, *values, *rows], emit)
 
@@ -111,7 +117,7 @@ def closed_custom(inliner: Inliner, call: Call) -> Expr:
     for what, known, more in parts:
         params = [Var(name_of(v), v.struct_info) for v in operands]
         params += [Var(f"adjoint_{k}", info) for k, info in enumerate(more)]
-        region = inliner.region(params, lambda known=known, params=params: inliner.call(known, params, call))
+        region = inliner.region(params, partial(inliner.call, known, params, call))
         outer = free_vars(region)
         if outer:
             raise UserError(

@@ -11,7 +11,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Expr, Function, SeqExpr, Tuple, TupleGetItem, Var
 from pullback.relax.matching import match_info
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.struct_info import StructInfo, TupleStructInfo
+from pullback.relax.struct_info import StructInfo, TupleStructInfo, as_tuple
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ def closed(
     operands = [leaf for part in parts.values() for leaf in leaves_of(part)]
     result = []
     for function in functions:
-        fresh = [Var(leaf.name, leaf.struct_info, span=leaf.span) for leaf in operands]  # type: ignore[attr-defined]
+        fresh = [Var(leaf.name, leaf.struct_info, span=leaf.span) for leaf in operands]
         rest = iter(fresh)
         mutator = ExprMutator()
         mutator.builder.begin([p.name for p in (*function.params, *fresh)])
@@ -90,7 +90,7 @@ def leaves_of(value: Expr) -> list[Expr]:
 
 
 def items_of(value: Expr) -> Iterator[Expr]:
-    return iter(TupleGetItem(value, k) for k in range(len(value.struct_info.fields)))  # type: ignore[attr-defined]
+    return iter(TupleGetItem(value, k) for k in range(len(as_tuple(value.struct_info).fields)))
 
 
 def nested_value(info: StructInfo, leaves: Iterable[Expr], builder: BlockBuilder) -> Any:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from pullback import te
 from pullback.ir.errors import InternalError
 from pullback.ir.node import remembered
 from pullback.ir.op import Op
 from pullback.relax.expr import Binding, Call, Constant, Expr, Tuple, TupleGetItem, Var, VarBinding
-from pullback.relax.op_calls import is_op
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, same_info, same_shape
+from pullback.relax.op_calls import OpCall, is_op
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, as_int, same_info, same_shape
 from pullback.te.graph import body_expr, is_index_map, reads_once, stages
 from pullback.te.random import draws
 from pullback.te.tensor import TensorLoad
@@ -25,17 +25,17 @@ _CHEAP_CALLS = ("abs", "not", "isnan", "isinf", "isfinite", "fma", "multiply_no_
 VIEWS = ("reshape", "flatten", "expand_dims", "squeeze")
 
 
-def is_view(expr: Any) -> bool:
+def is_view(expr: Any) -> TypeGuard[OpCall]:
     """Whether the value is its argument's memory in another shape."""
     return any(is_op(expr, name) for name in VIEWS)
 
 
-def is_alias(expr: Any) -> bool:
+def is_alias(expr: Any) -> TypeGuard[OpCall]:
     """Whether the value is its argument by another name: a view in the same shape."""
     return is_view(expr) and same_info(expr.args[0].struct_info, expr.struct_info)
 
 
-def has_te(expr: Any) -> bool:
+def has_te(expr: Any) -> TypeGuard[OpCall]:
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.te is not None
 
 
@@ -48,7 +48,7 @@ class Composer:
 
     def __init__(self, known: dict[Any, Any] | None = None) -> None:
         self.known = {} if known is None else known
-        self.values: dict[Var, Any] = {}
+        self.values: dict[Expr, Any] = {}
         self.inputs: dict[Expr, te.Tensor] = {}
 
     def add(self, binding: Binding) -> None:
@@ -86,7 +86,7 @@ class Composer:
         if not isinstance(info, TensorStructInfo) or not info.is_static:
             raise InternalError(f"a group's input must have a static shape, not {info}")
         name = getattr(expr, "name", "constant")
-        self.inputs[expr] = self.once(expr, lambda: te.placeholder(info.shape, info.dtype, name))  # type: ignore[arg-type]
+        self.inputs[expr] = self.once(expr, lambda: te.placeholder(info.sizes, info.dtype, name))
         return self.inputs[expr]
 
 
@@ -121,16 +121,16 @@ def compose_call(call: Call) -> list[te.Tensor]:
     return compose([VarBinding(var, call)], [var])[1]
 
 
-def looks_at_values(call: Call) -> bool:
+def looks_at_values(call: OpCall) -> bool:
     """Whether the op checks its arguments' values while it runs: a ``take`` does, unless it makes all indices valid."""
-    if call.op.check is None:  # type: ignore[union-attr]
+    if call.op.check is None:
         return False
-    return call.op.check(*stand_ins(call), **call.attrs) is not None  # type: ignore[union-attr, misc]
+    return call.op.check(*stand_ins(call), **call.attrs) is not None
 
 
 def stand_ins(call: Call) -> list[te.Tensor]:
     """A placeholder for each of the tensors that an op with a check is called on."""
-    return [te.placeholder(i.shape, i.dtype) for a in call.args if isinstance(i := a.struct_info, TensorStructInfo)]
+    return [te.placeholder(i.sizes, i.dtype) for a in call.args if isinstance(i := a.struct_info, TensorStructInfo)]
 
 
 def is_free(value: Any) -> bool:
@@ -199,7 +199,9 @@ def _multiplies(stage: te.Tensor) -> bool:
 
 
 def _terms(stage: te.Tensor) -> int:
-    return math.prod(stage.shape) * math.prod(axis.extent for axis in stage.body.axes)
+    body = stage.body
+    assert isinstance(body, te.Reduce)
+    return math.prod([as_int(size) for size in (*stage.shape, *(axis.extent for axis in body.axes))])
 
 
 def broadcasts(value: Any) -> Var | None:

@@ -30,7 +30,8 @@ from pullback.relax.transform.recursion_gradients import RecursionGradient
 def adjoint_of_control(sweep: Any, binding: Binding, adjoint: Any) -> list[Any]:
     """The adjoints of the arguments of a branch, a loop or a recursive function, as lists where these are tuples.
     ``adjoint``: of the result, nested lists of them, None for zero."""
-    call: Call = binding.value  # type: ignore[assignment]
+    call = binding.value
+    assert isinstance(call, Call)
     if call.op is BRANCH:
         return [None, adjoint_of_branch(sweep, binding.var, call, adjoint)]
     if call.op is SELF:

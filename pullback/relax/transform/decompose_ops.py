@@ -25,7 +25,7 @@ from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.expr import Call, Expr, Function
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op_calls import lacks_state
+from pullback.relax.op_calls import lacks_state, op_of
 from pullback.relax.transform.inline_functions import inline_calls, over_regions
 
 
@@ -68,7 +68,7 @@ class DecomposeOpsForInference(_DecomposeOps):
 
 def decompose_what_has_no_gradient(function: Function) -> Function:
     """Write composite ops without a gradient rule in others, which have one or are primitive."""
-    return _decomposed(function, True, lambda call: call.op.gradient is None)  # type: ignore[union-attr]
+    return _decomposed(function, True, lambda call: op_of(call).gradient is None)
 
 
 def decompose_where(function: Function, wanted: Callable[[Call], bool]) -> Function:
@@ -98,12 +98,14 @@ class _Decompose(ExprMutator):
     def rewrite_call(self, call: Call) -> Expr:
         if not self.wanted(call):
             return call
+        decompose = op_of(call).decompose
+        assert decompose is not None
         attrs = dict(call.attrs) | {"training": self.training and call.attrs.get("training", True)}
         span = call.span
         if span is not None and span.origin is None:
             span = replace(span, origin=call)
         with span_scope(span):
             try:
-                return call.op.decompose(*call.args, **attrs)  # type: ignore[union-attr, misc]
+                return decompose(*call.args, **attrs)
             except UserError as error:
                 raise type(error)(error.message, span=error.span or call.span, hint=error.hint) from None

@@ -67,7 +67,7 @@ def has_rows(module: IRModule, convention: Convention, value: Value) -> bool:
     shared = module.attrs.get("training", {}).get("shared_targets", ())
     if value[0] not in (INPUT, TARGET) or (INPUT, 0) not in params or params[value].name in shared:
         return False
-    sizes, own = (params[v].struct_info.sizes for v in ((INPUT, 0), value))  # type: ignore[attr-defined]
+    sizes, own = (params[v].struct_info.sizes for v in ((INPUT, 0), value))
     return bool(sizes and own) and same(sizes[0], own[0])
 
 
@@ -127,7 +127,7 @@ class OnRanks:
         if not has_rows(self.module, self.convention, value):
             return [given] * count
         params = dict(zip(self.convention[LOSS].takes, self.module[LOSS].params, strict=True))
-        size = params[value].struct_info.sizes[0]  # type: ignore[attr-defined]
+        size = params[value].struct_info.sizes[0]
         return [
             self.builder.emit(ops.strided_slice(given, [0], [k * size], [(k + 1) * size]), f"{value[0]}_{k}")
             for k in range(count)
@@ -144,7 +144,7 @@ class OnRanks:
         if DIVISOR not in self.convention:
             return loss
         divisors, copies = [s[DIVISOR_VALUE, 0] for s in shards], copies_of(self.distributed)
-        kind = divisors[0].struct_info.dtype  # type: ignore[attr-defined]
+        kind = divisors[0].dtype
         if is_number(inline_calls(self.module[DIVISOR], self.module)) and self.distributed.batch != "uneven":
             times = 1 if copies > 1 else self.distributed.shards
             new[DIVISOR_VALUE, 0] = self.times(divisors[0], times) if times > 1 else divisors[0]
@@ -152,11 +152,11 @@ class OnRanks:
         mine = [self.times(d, 1 / copies) if copies > 1 else d for d in divisors]
         whole = new[DIVISOR_VALUE, 0] = self.total(mine, "divisor")
         counts = self.builder.emit(ops.not_equal(whole, const(0, kind)), "counts")
-        nothing = const(np.nan, loss.struct_info.dtype)  # type: ignore[attr-defined]
+        nothing = const(np.nan, loss.dtype)
         return self.builder.emit(ops.where(counts, loss, nothing), "loss")
 
     def times(self, value: Expr, factor: float) -> Expr:
-        return self.builder.emit(ops.multiply(value, const(factor, value.struct_info.dtype)))  # type: ignore[attr-defined]
+        return self.builder.emit(ops.multiply(value, const(factor, value.dtype)))
 
     def total(self, values: Sequence[Expr], name: str) -> Expr:
         """The sum over all shards of all ranks."""

@@ -9,6 +9,7 @@ depends on, and folding would make it part of the code.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op, is_packaged
 from pullback.ir.passes import FunctionPass
-from pullback.relax.expr import Binding, Call, Constant, Expr, Function
+from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Var
 from pullback.relax.interpreter import conform
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import inner_op, is_collective
@@ -37,7 +38,8 @@ class FoldConstant(FunctionPass):
 class _Fold(ExprMutator):
     def rewrite_binding(self, binding: Binding) -> None:
         super().rewrite_binding(binding)
-        value = self.builder.lookup(self.env[binding.var])  # type: ignore[arg-type]
+        bound = self.env[binding.var]
+        value = self.builder.lookup(bound) if isinstance(bound, Var) else bound
         if isinstance(value, Constant):
             self.env[binding.var] = value
 
@@ -45,13 +47,12 @@ class _Fold(ExprMutator):
         info = call.struct_info
         if not isinstance(call.op, Op) or call.op.numpy is None or not is_packaged(inner_op(call)):
             return call
-        if is_collective(call) or not all(isinstance(a, Constant) for a in call.args):
-            return call
-        if not _small(info, max([1, *(a.data.size for a in call.args)])):  # type: ignore[union-attr]
+        arrays = [a.data for a in call.args if isinstance(a, Constant)]
+        if is_collective(call) or len(arrays) < len(call.args) or not _small(info, max([1, *(a.size for a in arrays)])):
             return call
         try:
             with np.errstate(all="ignore"):
-                value = call.op.numpy(*(a.data for a in call.args), **call.attrs)  # type: ignore[union-attr]
+                value = call.op.numpy(*arrays, **call.attrs)
         except UserError:
             return call  # a failed check belongs to run time
         return Constant(conform(value, info, call), span=call.span)
@@ -61,4 +62,4 @@ def _small(info: Any, limit: int) -> bool:
     """Whether the type is a tensor of at most ``limit`` elements."""
     if not isinstance(info, TensorStructInfo) or not info.is_static:
         return False
-    return int(np.prod(info.shape, dtype=np.int64)) <= limit  # type: ignore[arg-type]
+    return math.prod(info.static_shape) <= limit

@@ -28,8 +28,8 @@ from pullback.ir.passes import FunctionPass
 from pullback.relax.analysis import used_vars
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op.convolution_form import Form
 from pullback.relax.op.namespace import ops
+from pullback.relax.op.nn.convolution_form import Form
 from pullback.relax.struct_info import TensorStructInfo, same_info
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
@@ -128,13 +128,13 @@ class _Fold(ExprMutator):
             return None, False
         found = self.products[args[place]]
         others = [a for k, a in enumerate(args) if k != place]
-        terms = [_by_channel(a, found, value) for a in others]
-        if any(t is None for t in terms):
+        terms = [t for a in others if (t := _by_channel(a, found, value)) is not None]
+        if len(terms) < len(others):
             return None, False
-        first: Any = terms[0]
+        first = terms[0]
         with np.errstate(all="ignore"):
             if name == "ewise_fma":
-                return found.times(first).plus(terms[1]), True  # type: ignore[arg-type]
+                return found.times(first).plus(terms[1]), True
             if name in ("multiply", "divide"):
                 return found.times(first if name == "multiply" else 1.0 / first), True
             return found.plus(first if name == "add" else -first), found.shift is not None or found.scale is not None

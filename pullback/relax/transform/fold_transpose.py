@@ -9,6 +9,7 @@ The second only when the product has no other reader. Only the last two axes cou
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
@@ -16,6 +17,8 @@ from pullback.ir.passes import FunctionPass
 from pullback.relax.analysis import users
 from pullback.relax.expr import Binding, Call, Expr, Function, Var
 from pullback.relax.mutator import ExprMutator
+from pullback.relax.op_calls import OpCall
+from pullback.relax.struct_info import as_tensor
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
 
@@ -33,18 +36,18 @@ def fold_transposes(function: Function) -> Function:
     return remove_dead_bindings(_Fold(function).function(function))
 
 
-def is_transpose(expr: object) -> bool:
+def is_transpose(expr: object) -> TypeGuard[OpCall]:
     """Whether the expression exchanges the last two axes of a tensor and keeps the others."""
     if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.short != "permute_dims":
         return False
-    ndim = expr.args[0].struct_info.ndim
+    ndim = as_tensor(expr.args[0].struct_info).ndim
     axes = expr.attrs["axes"]
     axes = tuple(a % ndim for a in axes) if axes is not None else tuple(reversed(range(ndim)))
     return ndim >= 2 and axes == (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
 def transpose(expr: Expr) -> Expr:
-    ndim = expr.struct_info.ndim  # type: ignore[attr-defined]
+    ndim = as_tensor(expr.struct_info).ndim
     axes = None if ndim == 2 else (*range(ndim - 2), ndim - 1, ndim - 2)
     return Op.get("permute_dims")(expr, axes)
 
@@ -53,24 +56,24 @@ class _Fold(ExprMutator):
     def __init__(self, function: Function) -> None:
         super().__init__()
         self.readers = users(function)
-        self.values: dict[Var, Call] = {}  # new variable -> its value
-        self.origin: dict[Var, Var] = {}  # new variable -> the variable of the source function
+        self.values: dict[Expr, Call] = {}  # new variable -> its value
+        self.origin: dict[Expr, Var] = {}  # new variable -> the variable of the source function
 
     def rewrite_call(self, call: Call) -> Expr:
         if not is_transpose(call):
             return call
-        inner = self.values.get(call.args[0])  # type: ignore[call-overload]
+        inner = self.values.get(call.args[0])
         if is_transpose(inner):
             return inner.args[0]
         if isinstance(inner, Call) and isinstance(inner.op, Op) and inner.op.short == "matmul":
             a, b = inner.args
-            only_reader = len(self.readers.get(self.origin[call.args[0]], ())) == 1  # type: ignore[index]
-            if only_reader and a.struct_info.ndim == b.struct_info.ndim >= 2:
+            only_reader = len(self.readers.get(self.origin[call.args[0]], ())) == 1
+            if only_reader and as_tensor(a.struct_info).ndim == as_tensor(b.struct_info).ndim >= 2:
                 return Op.get("matmul")(self.transposed(b), self.transposed(a), **inner.attrs)
         return call
 
     def transposed(self, expr: Expr) -> Expr:
-        inner = self.values.get(expr)  # type: ignore[call-overload]
+        inner = self.values.get(expr)
         return inner.args[0] if is_transpose(inner) else self.builder.emit(transpose(expr))
 
     def rewrite_binding(self, binding: Binding) -> None:

@@ -32,6 +32,7 @@ from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import Emitter
+from pullback.relax.op_calls import op_of
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.compose import (
     broadcasts,
@@ -139,7 +140,8 @@ class _Fusion:
     def taken_from(self, k: int) -> int | None:
         """The call of an op whose result the binding is an item of."""
         value = self.bindings[k].value
-        call = self.definition.get(value.tuple_value) if isinstance(value, TupleGetItem) else None  # type: ignore[call-overload]
+        source = value.tuple_value if isinstance(value, TupleGetItem) else None
+        call = self.definition.get(source) if isinstance(source, Var) else None
         return call if call is not None and self.fusible(call) else None
 
     def fusible(self, k: int) -> bool:
@@ -264,7 +266,7 @@ class _Fusion:
         everything = sorted(group.members | group.copies)
         inside = {self.bindings[m].var for m in everything}
         reads = dict.fromkeys(v for m in everything for v in used_vars(self.bindings[m].value) if v not in inside)
-        sizes = {v: math.prod(v.struct_info.shape) for v in reads if isinstance(v.struct_info, TensorStructInfo)}
+        sizes = {v: math.prod(i.static_shape) for v in reads if isinstance(i := v.struct_info, TensorStructInfo)}
         return [v for v, size in sizes.items() if size == max(sizes.values())]
 
     def adopt(self, merged: _Set) -> None:
@@ -350,7 +352,7 @@ class _Fusion:
                 if group.copies or not all(isinstance(b.value, TupleGetItem) for b in items):
                     self.emit(group, emitter)
                 elif is_alias(first.value):  # it has kept its readers apart from its argument
-                    emitter.env[first.var] = emitter.expr(first.value.args[0])  # type: ignore[attr-defined]
+                    emitter.env[first.var] = emitter.expr(first.value.args[0])
                 else:
                     for binding in (first, *items):
                         emitter.rewrite_binding(binding)
@@ -387,7 +389,7 @@ class _Fusion:
         outputs = self.outputs(group)
         function, arguments = primitive([self.bindings[m] for m in order], [self.bindings[m].var for m in outputs])
         calls = [v for m in order if m in group.members and isinstance(v := self.bindings[m].value, Call)]
-        ops = [call.op.short.rsplit(".", 1)[-1] for call in calls]  # type: ignore[union-attr]
+        ops = [op_of(call).short.rsplit(".", 1)[-1] for call in calls]
         callee = self.module.add_func(function, "_".join(["fused", *ops[:6]]))
         value = Call(callee, tuple(emitter.expr(a) for a in arguments))
         if len(outputs) == 1:

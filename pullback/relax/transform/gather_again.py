@@ -19,7 +19,7 @@ from pullback.ir.module import IRModule
 from pullback.ir.passes import FunctionPass
 from pullback.relax.analysis import used_vars
 from pullback.relax.convention import STEP
-from pullback.relax.expr import Binding, Function, Tuple, Var
+from pullback.relax.expr import Binding, Expr, Function, Tuple, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_op
 from pullback.relax.transform.distributed import Distributed
@@ -79,7 +79,7 @@ class _Again(ExprMutator):
         if not reads or binding.var in self.forward:
             super().rewrite_binding(binding)
             return
-        before = {v: self.env[v] for v in reads}
+        before: dict[Expr, Expr] = {v: self.env[v] for v in reads}
         self.env |= {v: self.gathered_again(v) for v in reads}
         super().rewrite_binding(binding)
         self.env |= before

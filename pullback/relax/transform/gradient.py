@@ -21,7 +21,7 @@ that is composed of others is differentiated as those.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,9 +49,9 @@ from pullback.relax.expr import (
 )
 from pullback.relax.mutator import copy_with_new_vars, emit_body
 from pullback.relax.op.primal_gradient import PrimalRule
-from pullback.relax.op_calls import is_op
+from pullback.relax.op_calls import as_var, is_op
 from pullback.relax.regions import is_control
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, has_adjoint, same_info
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, as_tuple, format_info, has_adjoint, same_info
 from pullback.relax.transform.checkpoints import Copies, unmarked
 from pullback.relax.transform.control_gradients import adjoint_of_control
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
@@ -153,7 +153,7 @@ def required_values(
         raise DifferentiationError(message, hint="name each variable once in require_grads")
     of_params = iter(required_indices(name, function, [v for v in given if not isinstance(v, Var) or v not in count]))
     places = {var: len(function.params) + k for k, var in enumerate(inner)}
-    return [places[v] if v in places else next(of_params) for v in given], inner
+    return [places[v] if isinstance(v, Var) and v in places else next(of_params) for v in given], inner
 
 
 def _also_returning(function: Function, variables: Sequence[Var]) -> Function:
@@ -249,7 +249,7 @@ def differentiate(
         result, values = emit_body(function, arguments, builder, final=True), ()
         if inner:
             named = {b.var: b.value for b in builder.current_bindings()}
-            result, values = result.fields[0], tuple(named.get(v, v) for v in result.fields[1].fields)  # type: ignore[attr-defined]
+            result, values = result.fields[0], tuple(named.get(v, v) for v in result.fields[1].fields)
         wanted = [[*function.params, *values][i] for i in required]
         forward = builder.current_bindings()
         outputs = [_as_output(builder, f) for f in (result.fields if isinstance(result, Tuple) else (result,))]
@@ -352,6 +352,8 @@ class ReverseSweep:
         if not isinstance(value.op, Op):
             raise DifferentiationError("a call of an unknown function cannot be differentiated", span=value.span)
         again = self.computed_again(binding)
+        call = again.value
+        assert isinstance(call, Call)
         if is_control(value):
             for arg, contribution in zip(value.args, adjoint_of_control(self, again, adjoint), strict=True):
                 self.accumulate(arg, contribution)
@@ -359,23 +361,22 @@ class ReverseSweep:
         dy = self.materialize(adjoint, binding.var)
         arguments: Sequence[Any] = value.args
         if value.op.gradient is not None:
-            contributions = self.by_rule(value.op, dy, again)
+            contributions = self.by_rule(value.op.gradient, dy, again.var, call)
             contributions = self.zeros.guarded(value.op, contributions, self.roots.of(value))
         else:
             arguments = operands(value)
             active = [any(v in self.active for v in used_vars(argument)) for argument in arguments]
             degree = self.zeros.degree_of_any(dy)
-            contributions = self.kernels.adjoints(self.builder, again.value, dy, active, degree)  # type: ignore[arg-type]
+            contributions = self.kernels.adjoints(self.builder, call, dy, active, degree)
         for arg, contribution in zip(arguments, contributions, strict=True):
             if contribution is not None:
                 self.accumulate(arg, contribution)
 
-    def by_rule(self, op: Op, dy: Any, binding: Binding) -> Sequence[Any]:
-        """What the op's rule gives for a binding of a call of it."""
-        call: Call = binding.value  # type: ignore[assignment]
-        if isinstance(op.gradient, PrimalRule):
-            return op.gradient.adjoints(self.builder, dy, binding.var, call)
-        found = op.gradient(dy, binding.var, *call.args, **call.attrs)  # type: ignore[misc]
+    def by_rule(self, rule: Callable[..., Any], dy: Any, var: Var, call: Call) -> Sequence[Any]:
+        """What an op's rule gives for a call of it that is bound to ``var``."""
+        if isinstance(rule, PrimalRule):
+            return rule.adjoints(self.builder, dy, var, call)
+        found = rule(dy, var, *call.args, **call.attrs)
         return [None if is_op(part, "grad.no_grad") else part for part in found]
 
     def computed_again(self, binding: Binding) -> Binding:
@@ -383,7 +384,7 @@ class ReverseSweep:
         again = self.copies.of(binding)
         if again is not binding:
             for var, copy in self.copies.made().items():
-                self.roots.values[copy] = self.roots.values.get(var, 0)  # type: ignore[index]
+                self.roots.values[as_var(copy)] = self.roots.values.get(as_var(var), 0)
         return again
 
     def cast_back(self, binding: MatchCast, adjoint: Adjoint) -> Adjoint:
@@ -413,7 +414,7 @@ class ReverseSweep:
             for field, part in zip(expr.fields, adjoint, strict=True):
                 self.accumulate(field, part)
         elif isinstance(expr, TupleGetItem):
-            size = len(expr.tuple_value.struct_info.fields)  # type: ignore[attr-defined]
+            size = len(as_tuple(expr.tuple_value.struct_info).fields)
             self.accumulate(expr.tuple_value, [adjoint if i == expr.index else None for i in range(size)])
         elif isinstance(expr, Var) and expr in self.active and is_differentiable(expr.struct_info):
             name, roots = self.name_of(expr), self.roots.of(expr)

@@ -24,7 +24,8 @@ class HandedOn:
 
     def __init__(self, function: Function, label: str) -> None:
         self.label = label
-        self.kept, self.read = set(range(len(function.params))), set()
+        self.kept = set(range(len(function.params)))
+        self.read: set[int] = set()
         self.region(function, {p: k for k, p in enumerate(function.params)})
 
     def region(self, function: Function, params: Known) -> None:

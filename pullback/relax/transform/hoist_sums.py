@@ -23,6 +23,7 @@ from pullback.relax.analysis import used_vars
 from pullback.relax.expr import Call, DataflowBlock, Expr, Function, Tuple, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_op
+from pullback.relax.struct_info import as_tensor
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.region_writer import item, items
 
@@ -68,7 +69,9 @@ class _Hoist(ExprMutator):
 
         def stacked(value: Expr) -> Expr:
             place = _place(sums.xs, value)
-            return rows[_place(sums.ys, value)] if place is None else xs.fields[place]  # type: ignore[index]
+            if place is not None:
+                return xs.fields[place]
+            return next(row for row, y in zip(rows, sums.ys, strict=True) if y is value)
 
         last, results = iter(items(emit(item(loop, 0)))), []
         for k, begin in enumerate(carries.fields):
@@ -94,7 +97,7 @@ class _Hoist(ExprMutator):
         turned = row is not factor
         stack = stacked(row)
         axis = 1 - axis if turned else axis  # of the rows as they lie in the stack
-        steps, *shape = stack.struct_info.shape  # type: ignore[attr-defined]
+        steps, *shape = stack.shape
         if axis == 1:
             stack = emit(Op.get("permute_dims")(stack, (1, 0, 2)))
         shape[axis] = steps * shape[axis]
@@ -134,13 +137,14 @@ class _Sums:
         term = self.values.get(others[0])
         if is_op(term, "collapse_sum_to"):
             return term
-        matrices = is_op(term, "matmul") and all(a.struct_info.ndim == 2 for a in term.args)
-        return term if matrices and term.struct_info.ndim == 2 else None
+        if is_op(term, "matmul") and all(map(_is_matrix, (term, *term.args))):
+            return term
+        return None
 
     def row(self, factor: Expr) -> Expr:
         """The value whose transpose it is, or itself."""
         value = self.values.get(factor)
-        return value.args[0] if is_op(value, "permute_dims") and value.struct_info.ndim == 2 else factor
+        return value.args[0] if is_op(value, "permute_dims") and _is_matrix(value) else factor
 
     def _factors(self, term: Call) -> list[Expr]:
         """What its sum over all steps reads a stack of."""
@@ -170,6 +174,10 @@ class _Sums:
             results = Tuple((carries, Tuple(tuple(output(y) for y in self.ys))))
         body = builder.finish(results)
         return remove_dead_bindings(Function(params, body, None, self.function.attrs, span=self.function.span))
+
+
+def _is_matrix(value: Expr) -> bool:
+    return as_tensor(value.struct_info).ndim == 2
 
 
 def _place(values: Sequence[Expr], wanted: Expr) -> int | None:

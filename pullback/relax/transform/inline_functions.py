@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pullback.ir.errors import UserError
@@ -126,6 +127,7 @@ class Inliner(Emitter):
         flatten: bool = False,
     ) -> None:
         super().__init__(builder, env or {}, flatten, sizes)
+        self.env: dict[Expr, Any]
         self.module, self.recursions = module, recursions
         open_functions = [r.known.function for r in recursions]
         self.self_calls = SelfCalls(module, lambda f: any(f is other for other in open_functions))
@@ -145,13 +147,13 @@ class Inliner(Emitter):
             with span_scope(value.span):
                 self.bind(binding.var, self.choice(value))
         elif _is_call(value):
-            function = Known(binding.var.name, value.attrs["function"])  # type: ignore[attr-defined]
+            function = Known(binding.var.name, value.attrs["function"])
             with span_scope(value.span):
-                self.bind(binding.var, self.call(function, self.expr(value.args[0]).fields, value))  # type: ignore[attr-defined]
+                self.bind(binding.var, self.call(function, self.expr(value.args[0]).fields, value))
         elif isinstance(value, Call) and value.op is CUSTOM_GRADIENT:
             with span_scope(value.span):
                 self.bind(binding.var, closed_custom(self, value))
-        elif is_open(value):
+        elif isinstance(value, Call) and is_open(value):
             with span_scope(value.span):
                 self.bind(binding.var, closed_loop(self, value))
         else:
@@ -226,7 +228,7 @@ class Inliner(Emitter):
         condition = self.expr(node.condition)
         if isinstance(condition, Constant):
             return self.body(node.then if condition.data else node.otherwise)
-        bodies = [self.region([], lambda body=body: self.body(body)) for body in (node.then, node.otherwise)]
+        bodies = [self.region([], partial(self.body, body)) for body in (node.then, node.otherwise)]
         (then, otherwise), operands = closed(bodies, self.builder)
         result = self.builder.emit(branch(condition, operands, then, otherwise), "chosen")
         return nested_value(node.struct_info, items_of(result), self.builder)

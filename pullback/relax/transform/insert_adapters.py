@@ -16,7 +16,7 @@ from pullback.relax import op
 from pullback.relax.analysis import used_vars
 from pullback.relax.expr import Binding, DataflowVar, Expr, Function, Tuple, Var
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.struct_info import TensorStructInfo, as_tensor
 
 ACTIVATIONS = {"gelu": op.nn.gelu, "relu": op.nn.relu, "silu": op.nn.silu, "tanh": op.tanh}
 
@@ -36,7 +36,7 @@ class LayerAdapter:
 
     def of(self, h: Expr) -> Expr:
         """The adapter's result for the layer's."""
-        rank = h.struct_info.ndim  # type: ignore[attr-defined]
+        rank = as_tensor(h.struct_info).ndim
         axes = [k for k in range(rank) if k != self.axis % rank] + [self.axis % rank]
         is_last = axes == list(range(rank))
         x = h if is_last else op.permute_dims(h, axes)
@@ -81,8 +81,9 @@ def result_of(function: Function, layer: str, states: int) -> Var:
 def width_of(result: Var, layer: str, axis: int) -> int:
     """The size of a layer's result along an axis; a ShapeError where it is no number, or there is no such axis."""
     info = result.struct_info
-    is_tensor = isinstance(info, TensorStructInfo) and info.shape is not None and -info.ndim <= axis < info.ndim
-    width = info.sizes[axis] if is_tensor else None  # type: ignore[union-attr]
+    width = None
+    if isinstance(info, TensorStructInfo) and info.shape is not None and -info.ndim <= axis < info.ndim:
+        width = info.shape[axis]
     if not isinstance(width, int):
         raise ShapeError(f"the result of layer {layer}, {info}, has no fixed size along axis {axis}")
     return width

@@ -79,17 +79,18 @@ def _joined(result: IRModule, module: IRModule, convention: Convention) -> Funct
     def calls(builder: BlockBuilder, given: Mapping[Value, Expr]) -> dict[Value, Expr]:
         return _on_rows(builder, result, convention, given)
 
+    held: dict[Value, Expr]
     with builder.dataflow():
         if distributed is None:
             new = _masked(builder, module, calls(builder, variables))
-            held, update = variables, module.get_global_var(OPTIMIZER)
+            held, update = {**variables}, module.get_global_var(OPTIMIZER)
         else:
             ranks = OnRanks(builder, result, convention, distributed, calls)
             types = {v: i for v, i in _types(module, convention).items() if v[0] == PARAMETER}
             is_divided = distributed.stage == 3
             whole = ranks.gathered(variables, types) if is_divided else {}
             new = ranks.of_batch({**variables, **whole})
-            held, update = dict(variables), _update(result, module, convention, distributed)
+            held, update = {**variables}, _update(result, module, convention, distributed)
             if distributed.stage in (1, 2):
                 held |= {v: ranks.piece(variables[v]) for v in types}
         given = {v: e for v, e in new.items() if v[0] == GRADIENT}
@@ -167,7 +168,7 @@ def _variables(
         if count == 1 or not has_rows(module, convention, value):
             return own
         assert isinstance(own, TensorStructInfo)
-        return TensorStructInfo((own.sizes[0] * count, *own.sizes[1:]), own.dtype)  # type: ignore[operator]
+        return TensorStructInfo((own.sizes[0] * count, *own.sizes[1:]), own.dtype)
 
     named = zip(convention[ADJOINT].takes, adjoint.params, strict=True)
     mine = {v: Var(p.name, info(v, p.struct_info), span=p.span) for v, p in named}

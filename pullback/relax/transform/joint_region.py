@@ -67,7 +67,7 @@ class Joint:
     def in_order(self, values: Collection[Any]) -> list[Var]:
         return [v for v in (*self.params, *self.named) if v in values]
 
-    def needed(self, wanted: Iterable[Any], known: Iterable[Var] = ()) -> set[Var]:
+    def needed(self, wanted: Iterable[Any], known: Iterable[Expr] = ()) -> set[Var]:
         """The bound variables that expressions need, without what is known and what that needs."""
         found, given = set(), set(known)
         stack = [v for expr in wanted for v in used_vars(expr)]
@@ -78,7 +78,7 @@ class Joint:
                 stack.extend(used_vars(self.named[var].value))
         return found
 
-    def write(self, builder: BlockBuilder, wanted: Sequence[Any], env: Mapping[Var, Expr]) -> ExprMutator:
+    def write(self, builder: BlockBuilder, wanted: Sequence[Any], env: Mapping[Expr, Expr]) -> ExprMutator:
         """Append what the wanted expressions need; the mutator gives what they are there. ``env``: what variables
         stand for."""
         mutator = JoinTwins(self.twins)
@@ -117,10 +117,10 @@ def joint_region(sweep: Any, region: Function, bits: Sequence[int], degrees: Map
     return Joint(params, results, seeds, adjoints, found, bindings, twins)
 
 
-def _without_aliases(bindings: Iterable[Binding]) -> tuple[list[Binding], dict[Var, Expr]]:
+def _without_aliases(bindings: Iterable[Binding]) -> tuple[list[Binding], dict[Expr, Expr]]:
     """Bindings without those of variables and tuples to other names, and what these stand for."""
     kept: list[Binding] = []
-    env: dict[Var, Expr] = {}
+    env: dict[Expr, Expr] = {}
     rename = _renaming(env)
     for binding in bindings:
         value = rename.expr(binding.value)
@@ -133,7 +133,7 @@ def _without_aliases(bindings: Iterable[Binding]) -> tuple[list[Binding], dict[V
     return kept, env
 
 
-def _renaming(env: dict[Var, Expr]) -> ExprMutator:
+def _renaming(env: dict[Expr, Expr]) -> ExprMutator:
     mutator = ExprMutator()
     mutator.env = env
     return mutator

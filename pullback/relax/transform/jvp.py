@@ -31,10 +31,10 @@ from pullback.ir.words import guided
 from pullback.relax.analysis import used_vars
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.control import BRANCH, CUSTOM, LOOP, branch, loop
-from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var
+from pullback.relax.expr import Binding, Call, Callee, Expr, Function, MatchCast, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import Emitter, copy_with_new_vars, emit_body
 from pullback.relax.op.family import zero_gradient
-from pullback.relax.op_calls import lacks_state, no_state
+from pullback.relax.op_calls import lacks_state, no_state, op_of
 from pullback.relax.recursion import RECURSE, SELF, call_self, outer_labels, recurse
 from pullback.relax.struct_info import StructInfo, TupleStructInfo, fields_of
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
@@ -203,10 +203,14 @@ class _ForwardSweep(Emitter):
 
     def forward(self, binding: Binding) -> None:
         value = self.expr(binding.value)
+        rules: dict[Callee, Callable[[Call], Any]]
         rules = {BRANCH: self.choice, LOOP: self.loop, RECURSE: self.recurse, SELF: self.call_self}
-        rule = rules.get(value.op) if isinstance(value, Call) else None
-        if rule is not None and (self.moves(value.args) or outer_labels(value) & self.recursions.keys()):
-            self.env[binding.var] = rule(value)
+        if (
+            isinstance(value, Call)
+            and value.op in rules
+            and (self.moves(value.args) or outer_labels(value) & self.recursions.keys())
+        ):
+            self.env[binding.var] = rules[value.op](value)
             return
         if isinstance(binding, MatchCast):
             var = self.builder.match_cast(value, binding.target, binding.var.name)
@@ -257,7 +261,7 @@ class _ForwardSweep(Emitter):
 
     def tangent_of_call(self, var: Var, call: Call) -> Tangent:
         """The tangent of an op's or a kernel's result."""
-        arguments = call.args[0].fields if call.op is CUSTOM else operands(call)  # type: ignore[union-attr]
+        arguments = call.args[0].fields if call.op is CUSTOM else operands(call)
         moving = [self.tangent_of(a) is not None for a in arguments]
         if not any(moving) or not is_differentiable(var.struct_info):
             return None
@@ -308,8 +312,9 @@ class _ForwardSweep(Emitter):
             found = emit_body(adjoint, dict(zip(adjoint.params, values, strict=True)), self.builder)
             parts = iter(_items(found))
             return [next(parts) if is_differentiable(a.struct_info) else None for a in arguments]
-        if call.op.gradient is not None:  # type: ignore[union-attr]
-            return call.op.gradient(dy, var, *call.args, **call.attrs)  # type: ignore[union-attr]
+        rule = op_of(call).gradient
+        if rule is not None:
+            return rule(dy, var, *call.args, **call.attrs)
         return self.kernels.adjoints(self.builder, call, dy, list(moving))
 
     # -- control flow
@@ -336,7 +341,7 @@ class _ForwardSweep(Emitter):
     def choice(self, call: Call) -> Tuple:
         """A branch whose branches give tangents, too."""
         condition, given = call.args
-        moving = [k for k, v in enumerate(given.fields) if self.tangent_of(v) is not None]  # type: ignore[union-attr]
+        moving = [k for k, v in enumerate(given.fields) if self.tangent_of(v) is not None]
         fields = fields_of(call.struct_info)
         moved: set[int] = set()
 
@@ -352,14 +357,14 @@ class _ForwardSweep(Emitter):
         for name in ("then", "otherwise"):
             self.region(call.attrs[name], moving, look)
         regions = [self.region(call.attrs[name], moving, both) for name in ("then", "otherwise")]
-        values = [*given.fields, *(self.tangent_of(given.fields[k]) for k in moving)]  # type: ignore[union-attr]
+        values = [*given.fields, *(self.tangent_of(given.fields[k]) for k in moving)]
         whole = self.builder.emit(branch(condition, values, *regions), "chosen")
         return self.results(self.zeros.roots.nested(call), whole, sorted(moved))
 
     def loop(self, call: Call) -> Tuple:
         """A loop with the tangents of what moves beside its carries, rows and invariants."""
         count, *groups = call.args
-        carries, xs, invariants = (list(g.fields) for g in groups)  # type: ignore[union-attr]
+        carries, xs, invariants = (list(g.fields) for g in groups)
         body, condition = call.attrs["body"], call.attrs["condition"]
         moving = [[k for k, v in enumerate(g) if self.tangent_of(v) is not None] for g in (carries, xs, invariants)]
         sizes = [len(carries), len(xs), len(invariants)]
@@ -475,7 +480,7 @@ def _widened(
     condition = copy_with_new_vars(condition)
     params = list(condition.params)
     place = 1 + len(carries)
-    more = [[Var(f"{g[k].name}_tangent", g[k].struct_info) for k in m] for g, m in (  # type: ignore[attr-defined]
+    more = [[Var(f"{g[k].name}_tangent", g[k].struct_info) for k in m] for g, m in (
         (params[1:place], moving[0]), (params[place:], moving[2])
     )]  # fmt: skip
     params = [*params[:place], *more[0], *params[place:], *more[1]]

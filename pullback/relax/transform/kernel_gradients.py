@@ -18,10 +18,10 @@ from pullback.ir.errors import DifferentiationError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Expr, Tuple, TupleGetItem
-from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.call.call_tir import call_tir
 from pullback.relax.op.kernel import loops_of
 from pullback.relax.op.register import te_gradient
-from pullback.relax.op_calls import is_call_tir
+from pullback.relax.op_calls import is_call_tir, kernel_name, kernel_operands, kernel_sizes, op_of
 from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, fields_of, format_info, has_adjoint
 from pullback.te.naive import naive_kernel
 from pullback.tir import PrimFunc
@@ -54,7 +54,7 @@ class KernelGradients:
         dys = dy if isinstance(call.struct_info, TupleStructInfo) else [dy]
         seeds = [d for d, info in zip(dys, infos, strict=True) if has_adjoint(info)]
         outs = [arguments[k].struct_info for k in wanted]
-        sizes = call.args[2] if is_call_tir(call) and len(call.args) > 2 else None
+        sizes = kernel_sizes(call) if is_call_tir(call) and len(call.args) > 2 else None
         kernel = GlobalVar(self.kernel(call, wanted, degree))
         result = builder.emit(call_tir(kernel, Tuple((*arguments, *seeds)), outs, sizes), f"{kernel.name}_result")
         parts = [result] if len(wanted) == 1 else [TupleGetItem(result, k) for k in range(len(wanted))]
@@ -68,11 +68,11 @@ class KernelGradients:
         name, arguments = call.attrs["te_grad_name"], operands(call)
         dys = list(dy) if isinstance(call.struct_info, TupleStructInfo) else [dy]
         values = [*dys, *arguments]
-        inputs = [te.placeholder(v.struct_info.shape, v.dtype, f"x{k}") for k, v in enumerate(values)]  # type: ignore[attr-defined]
+        inputs = [te.placeholder(v.struct_info.shape, v.dtype, f"x{k}") for k, v in enumerate(values)]
         seed = inputs[: len(dys)] if isinstance(call.struct_info, TupleStructInfo) else inputs[0]
         result = te_gradient(name)(seed, *inputs[len(dys) :], **call.attrs["te_grad_kwargs"])
         found = list(result) if isinstance(result, (tuple, list)) else [result]
-        wanted = [(a.struct_info.shape, a.struct_info.dtype) for a in arguments]  # type: ignore[attr-defined]
+        wanted = [(a.shape, a.dtype) for a in arguments]
         if [(t.shape, t.dtype) for t in found] != wanted:
             given = ", ".join(format_info(TensorStructInfo(t.shape, t.dtype)) for t in found)
             types = ", ".join(format_info(a.struct_info) for a in arguments)
@@ -106,12 +106,12 @@ class KernelGradients:
 
     def adjoint(self, call: Call, wanted: Sequence[int], degree: int) -> PrimFunc:
         """The adjoint kernel of a call."""
-        key = (call.args[0].name if is_call_tir(call) else call, degree, *wanted)  # type: ignore[union-attr]
+        key = (kernel_name(call) if is_call_tir(call) else call, degree, *wanted)
         if key not in self.known:
             if is_call_tir(call):
-                function = self.module[call.args[0].name]  # type: ignore[union-attr]
+                function = self.module[kernel_name(call)]
             else:
-                function = loops_of(call, call.op.short.replace(".", "_"))  # type: ignore[union-attr]
+                function = loops_of(call, op_of(call).short.replace(".", "_"))
             assert isinstance(function, PrimFunc)
             results = len(fields_of(call.struct_info))
             self.known[key] = adjoint_kernel(function, results, wanted, f"{function.name}_adjoint", degree)
@@ -120,7 +120,7 @@ class KernelGradients:
 
 def operands(call: Call) -> list[Expr]:
     """The tensors that a kernel, or an op, is called on."""
-    return list(call.args[1].fields if is_call_tir(call) else call.args)  # type: ignore[union-attr]
+    return list(kernel_operands(call) if is_call_tir(call) else call.args)
 
 
 def _wanted(call: Call, active: Sequence[bool]) -> list[int]:

@@ -76,4 +76,4 @@ def _bytes(var: Var, k: int | None = None) -> int:
     fields: Sequence[StructInfo] = info.fields if isinstance(info, TupleStructInfo) else [info]
     fields = fields if k is None else [fields[k]]
     tensors = [t for t in fields if isinstance(t, TensorStructInfo) and t.is_static]
-    return sum(nbytes(t.dtype) * math.prod(t.shape) for t in tensors)  # type: ignore[arg-type, misc]
+    return sum(nbytes(t.dtype) * math.prod(t.static_shape) for t in tensors)

@@ -16,9 +16,9 @@ from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.expr import Call, Expr, Function
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.call.call_tir import call_tir
 from pullback.relax.op.kernel import loops_of
-from pullback.relax.op_calls import lacks_state
+from pullback.relax.op_calls import lacks_state, op_of
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.eliminate_common_subexpr import attrs_key
 from pullback.relax.transform.inline_functions import over_regions
@@ -57,7 +57,7 @@ class _Legalize(ExprMutator):
         """The name of the kernel for this op on operands of these types, made on first use."""
         key = _key(call)
         if key not in self.kernels:
-            name = self.module.unique_name(call.op.short.replace(".", "_"))  # type: ignore[union-attr]
+            name = self.module.unique_name(op_of(call).short.replace(".", "_"))
             self.module[name] = kernel = loops_of(call, name)
             self.kernels[key] = name
             _made[kernel] = key
@@ -75,7 +75,7 @@ def is_lowered(call: Call, kernel: PrimFunc) -> bool:
 def _key(call: Call) -> object:
     """What the kernel of a call depends on."""
     infos = tuple([_by_name(a.struct_info) for a in call.args])
-    return call.op.name, infos, attrs_key(call.attrs)  # type: ignore[union-attr]
+    return call.op.name, infos, attrs_key(call.attrs)
 
 
 def _by_name(info: StructInfo) -> object:

@@ -31,7 +31,7 @@ from pullback.relax.boxes import HANDLE_INFO, box, null, unbox
 from pullback.relax.control import loop
 from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import copy_with_new_vars
-from pullback.relax.struct_info import Dim, TensorStructInfo, has_adjoint
+from pullback.relax.struct_info import Dim, TensorStructInfo, as_tuple, has_adjoint
 from pullback.relax.transform.joint_region import Joint, joint_region
 from pullback.relax.transform.region_writer import RegionWriter, add_twin, item, items, saving, zeros_of
 from pullback.relax.transform.roots import results_roots
@@ -49,7 +49,7 @@ class LoopGradient:
         self.length: Dim | None = call.attrs["length"]
         self.reverse: bool = call.attrs["reverse"]
         self.arguments: list[Any] = [call.args[0], *(v for group in call.args[1:] for v in items(group))]
-        sizes = [len(group.struct_info.fields) for group in call.args[1:]]  # type: ignore[union-attr]
+        sizes = [len(as_tuple(group.struct_info).fields) for group in call.args[1:]]
         self.count = sizes[0]
         self.carries = range(1, 1 + sizes[0])
         self.rows = range(self.carries.stop, self.carries.stop + sizes[1])
@@ -81,7 +81,7 @@ class LoopGradient:
 
     def tuples(self) -> Sequence[Any]:
         """The types of all carries and of all ys."""
-        return self.body.struct_info.ret.fields  # type: ignore[attr-defined]
+        return as_tuple(self.body.ret_struct_info).fields
 
     def differentiated(self) -> tuple[dict[int, int], Joint]:
         """The degrees of the adjoints of results, those that are given and those that come of these from step to step,
@@ -118,7 +118,7 @@ class LoopGradient:
         self.boxes = self.length is None and bool(self.kept)
         if self.boxes:
             changed = {"body": self.boxing(), "condition": self.condition_beside_handle()}
-            carries = Tuple((*self.call.args[1].fields, null()))  # type: ignore[union-attr]
+            carries = Tuple((*self.call.args[1].fields, null()))
             args = (self.call.args[0], carries, *self.call.args[2:])
             self.twin = add_twin(self.sweep, self.var, changed, args)
         elif self.kept:
@@ -195,7 +195,7 @@ class LoopGradient:
         whole = writer.builder.emit(unbox(handle, [*(v.struct_info for v in self.kept), HANDLE_INFO]), "step")
         parts = [writer.builder.emit(TupleGetItem(whole, k), v.name) for k, v in enumerate([*self.kept, handle])]
         writer.env.update(zip(self.kept, parts, strict=False))
-        return parts[-1:]
+        return [parts[-1]]
 
     def stacked(self, writer: RegionWriter) -> list[Expr]:
         """What the adjoint reads a row of in each step."""

@@ -32,7 +32,7 @@ from pullback.relax.mutator import Emitter
 from pullback.relax.op.family import wide, widened
 from pullback.relax.op.namespace import ops
 from pullback.relax.op_calls import is_op, lacks_state
-from pullback.relax.struct_info import Dim, TensorStructInfo
+from pullback.relax.struct_info import Dim, TensorStructInfo, as_tensor
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.inline_functions import inline_calls
 
@@ -63,7 +63,7 @@ def loss_divisor(module: IRModule, roles: Roles) -> Function:
         emitter = Emitter(builder, fresh, flatten=True)
         for block in loss.body.blocks:
             emitter.block(block)
-        value = emitter.expr(_scalar(divisor, wide(result.struct_info.dtype)))  # type: ignore[attr-defined]
+        value = emitter.expr(_scalar(divisor, wide(result.dtype)))
         output = builder.emit_output(value, "divisor")
     attrs = {"private": True, GUARDED: formula.guarded or not isinstance(divisor, Expr)}
     function = Function(tuple(fresh.values()), builder.finish(output), None, attrs, span=loss.span)
@@ -87,7 +87,7 @@ def _is_one(divisor: Any) -> bool:
 
 def _rows(inputs: Sequence[Var]) -> Dim:
     """The leading size of the first input; 1 if there is none."""
-    shape = inputs[0].struct_info.shape if inputs else None  # type: ignore[attr-defined]
+    shape = as_tensor(inputs[0].struct_info).shape if inputs else None
     return shape[0] if shape else 1
 
 
@@ -95,7 +95,7 @@ def _scalar(divisor: Dim | Expr, dtype: str) -> Expr:
     """A divisor as a scalar of a float type."""
     if not isinstance(divisor, Expr):
         return const(float(divisor), dtype) if isinstance(divisor, int) else ops.full((), divisor, dtype)
-    return divisor if divisor.dtype == dtype else ops.astype(divisor, dtype)  # type: ignore[attr-defined]
+    return divisor if divisor.dtype == dtype else ops.astype(divisor, dtype)
 
 
 class _Formula:
@@ -143,7 +143,7 @@ class _Formula:
                 if is_op(inverse, "divide") and not self.varies(inverse.args[0]):
                     return self.divisor(ops.divide(other, inverse.args[1]))
         if call.op.decompose is not None and not lacks_state(call):
-            return self.divisor(call.op.decompose(*args, **{"training": True} | call.attrs))
+            return self.divisor(call.op.decompose(*args, **{"training": True, **call.attrs}))
         return None
 
     def _operand(self, call: Any) -> Expr | None:

@@ -25,10 +25,11 @@ from typing import Any
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.node import Span, span_scope
+from pullback.ir.op import Op
 from pullback.relax import op
 from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, TupleGetItem, Var, const
 from pullback.relax.mutator import ExprMutator, ExprVisitor
-from pullback.relax.op_calls import is_op
+from pullback.relax.op_calls import is_op, op_of
 
 LOW_RANK = "low_rank"  # the module attribute
 
@@ -125,7 +126,7 @@ class _Uses(ExprVisitor):
     which something reads the sum."""
 
     def __init__(self, updates: Mapping[Var, LowRank]) -> None:
-        self.views: dict[Var, tuple[LowRank, bool]] = {w: (u, False) for w, u in updates.items()}
+        self.views: dict[Expr, tuple[LowRank, bool]] = {w: (u, False) for w, u in updates.items()}
         self.summed: dict[Var, None] = {}
 
     def visit_binding(self, binding: Binding) -> None:
@@ -134,8 +135,8 @@ class _Uses(ExprVisitor):
             self.views[binding.var] = self.views[value]
             return
         if isinstance(value, Call) and is_op(value, "permute_dims") and value.args[0] in self.views:
-            update, is_transposed = self.views[value.args[0]]  # type: ignore[index]
-            if len(update.weight.struct_info.sizes) == 2 and _swaps(value.attrs["axes"]):  # type: ignore[attr-defined]
+            update, is_transposed = self.views[value.args[0]]
+            if len(update.weight.shape) == 2 and _swaps(value.attrs["axes"]):
                 self.views[binding.var] = update, not is_transposed
                 return
         self.visit_expr(value)
@@ -171,11 +172,11 @@ class _Uses(ExprVisitor):
 
     def use(self, call: Call) -> _Use | None:
         """How a call uses a weight without its sum, if it does."""
-        kind = call.op.short if hasattr(call.op, "short") else ""
+        kind = call.op.short if isinstance(call.op, Op) else ""
         places = {"linear": (1,), "matmul": (1, 0), "nn.embedding": (1,), "take": (0,)}.get(kind, ())
         places = (1,) if kind in _CONVOLUTIONS else places
         for place in places:
-            found = self.views.get(call.args[place]) if isinstance(call.args[place], Var) else None
+            found = self.views.get(call.args[place])
             if found is not None and _FITS.get(kind, _fits_convolution)(call, *found):
                 return _Use(kind, place, *found)
         return None
@@ -186,14 +187,14 @@ def _swaps(axes: Any) -> bool:
 
 
 def _is_matrix(update: LowRank) -> bool:
-    return len(update.weight.struct_info.sizes) == 2  # type: ignore[attr-defined]
+    return len(update.weight.shape) == 2
 
 
 def _fits_convolution(call: Call, update: LowRank, is_transposed: bool) -> bool:
     attrs = call.attrs
     layouts = f"{attrs['data_layout']} {attrs['kernel_layout']}"
     return (
-        layouts == _CONVOLUTIONS[call.op.short]  # type: ignore[union-attr]
+        layouts == _CONVOLUTIONS[op_of(call).short]
         and attrs["groups"] == 1
         and attrs.get("out_layout") in (None, "", attrs["data_layout"])
         and not attrs.get("out_dtype")
@@ -266,7 +267,7 @@ def _added(call: Call, use: _Use, x: Any) -> Expr:
         return added if call.attrs.get("padding_idx") is None else _without_padding(added, x, call.attrs["padding_idx"])
     x = op.dropout(x, p=update.dropout) if update.dropout else x
     if use.kind in _CONVOLUTIONS:
-        rows, *others = update.weight.struct_info.sizes  # type: ignore[attr-defined]
+        rows, *others = update.weight.shape
         convolution = getattr(op.nn, use.kind.removeprefix("nn."))
         inner = _scaled(Call(call.op, (x, op.reshape(_matrix(right), (-1, *others))), call.attrs), update)
         return convolution(inner, op.reshape(_matrix(left), (rows, -1, *(1 for _ in others[1:]))))
@@ -303,7 +304,7 @@ def _scaled(value: Any, update: LowRank) -> Expr:
 
 def _sum(update: LowRank) -> Expr:
     product = op.matmul(_matrix(update.left()), _matrix(update.right()))
-    shape = update.weight.struct_info.sizes  # type: ignore[attr-defined]
+    shape = update.weight.shape
     product = _scaled(product if len(shape) == 2 else op.reshape(product, shape), update)
     return op.add(update.weight, product)
 
@@ -321,6 +322,6 @@ class _Undo(ExprMutator):
         if not found or isinstance(value, TupleGetItem):
             super().rewrite_binding(binding)
         elif is_op(value, "add") and len(found) == 1:
-            self.bind(binding.var, self.expr(next(a for a in value.args if a is not found[0])))  # type: ignore[union-attr]
+            self.bind(binding.var, self.expr(next(a for a in value.args if a is not found[0])))
         else:
             self.zeros.add(binding.var)

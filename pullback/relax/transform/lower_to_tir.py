@@ -9,8 +9,10 @@ becomes a kernel that computes one bool, marked by the attribute ``check`` with 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeGuard
 
 from pullback import te
 from pullback.ir.errors import InternalError
@@ -21,12 +23,22 @@ from pullback.ir.passes import Pass
 from pullback.relax.boxes import is_boxing
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op.call_tir import call_tir
-from pullback.relax.op.ccl import elements_of, meaning_of
+from pullback.relax.op.call.call_tir import call_tir
+from pullback.relax.op.distributed.ccl import elements_of, meaning_of
 from pullback.relax.op.kernel import has_kernel, kernel_of
-from pullback.relax.op_calls import inner_op, is_call_tir, is_collective, is_packed
+from pullback.relax.op_calls import (
+    OpCall,
+    inner_op,
+    is_call_tir,
+    is_collective,
+    is_packed,
+    kernel_name,
+    kernel_operands,
+    kernel_sizes,
+    op_of,
+)
 from pullback.relax.regions import is_control
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of, format_info
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, as_tensor, fields_of, format_info
 from pullback.relax.transform.compose import Composer, compose, has_te, is_view
 from pullback.relax.transform.fuse_ops import primitive
 from pullback.relax.transform.inline_functions import over_regions
@@ -93,7 +105,7 @@ class _Lowering(ExprMutator):
             self.bind(binding.var, self.group(value.op.name, callee, value.args, binding.var))
         elif has_te(value) and not is_view(value):
             if value.op.check is not None:
-                self.check(value)
+                self.check(value, value.op.check)
             function, arguments = primitive([VarBinding(binding.var, value)], [binding.var])
             name = value.op.short.replace(".", "_")
             self.bind(binding.var, self.group(name, function, arguments, binding.var))
@@ -116,20 +128,20 @@ class _Lowering(ExprMutator):
 
     def ops_kernel(self, call: Call) -> Expr:
         """The call of an op that is written as a kernel."""
-        name = call.op.short.replace(".", "_")  # type: ignore[union-attr]
-        infos = call.struct_info.fields if isinstance(call.struct_info, TupleStructInfo) else (call.struct_info,)
+        name = op_of(call).short.replace(".", "_")
+        infos = fields_of(call.struct_info)
         return call_tir(GlobalVar(self.share(name, kernel_of(call, name))), Tuple(call.args), infos)
 
     def users_kernel(self, call: Call) -> Expr:
         """The call of a kernel that the user wrote, bound to the sizes of its arguments."""
-        name, values = call.args[0].name, call.args[1].fields  # type: ignore[union-attr]
-        shapes = [info.shape for info in (*(v.struct_info for v in values), *call.sinfo_args)]
-        scalars = call.args[2].values if len(call.args) > 2 else ()  # type: ignore[union-attr]
-        kernel = specialize(self.module[name], shapes, scalars)
+        name, values = kernel_name(call), kernel_operands(call)
+        infos = (*(v.struct_info for v in values), *call.sinfo_args)
+        shapes = [as_tensor(info).static_shape for info in infos]
+        kernel = specialize(self.module[name], shapes, kernel_sizes(call))
         kernel, accesses = checked(defined(kernel, kernel.buffers[len(values) :]))
         kernel = replace(kernel, body=large_locals_lifted(independent_lanes(kernel.body)))
-        infos = (*call.sinfo_args, *(TensorStructInfo((), "bool") for _ in accesses))
-        result = call_tir(GlobalVar(self.share(name, kernel)), call.args[1], infos)  # type: ignore[arg-type]
+        results_and_flags = (*call.sinfo_args, *(TensorStructInfo((), "bool") for _ in accesses))
+        result = call_tir(GlobalVar(self.share(name, kernel)), call.args[1], results_and_flags)
         if not accesses:
             return result
         whole = self.builder.emit(result, name)
@@ -141,9 +153,7 @@ class _Lowering(ExprMutator):
     def registered(self, call: Call) -> Expr:
         """The call of a registered function: a kernel that says in a flag whether it could do it."""
         func = call.attrs["func"]
-        given = [TensorStructInfo(a.struct_info.shape, a.struct_info.dtype) for a in call.args]  # type: ignore[attr-defined, union-attr]
-        inputs = [Buffer(f"x{k}", info.sizes, info.dtype) for k, info in enumerate(given)]
-        outputs = [Buffer(f"y{k}", info.sizes, info.dtype) for k, info in enumerate(call.sinfo_args)]  # type: ignore[attr-defined]
+        inputs, outputs = _buffers("x", [a.struct_info for a in call.args]), _buffers("y", call.sinfo_args)
         flag = Buffer("done", (), "bool")
         name = "packed_" + "".join(c if c.isalnum() else "_" for c in func)
         kernel = PrimFunc(name, (*inputs, *outputs, flag), PackedCall(func, tuple(inputs), tuple(outputs), flag))
@@ -158,27 +168,22 @@ class _Lowering(ExprMutator):
         """What ranks compute together: a kernel that begins it, and one that waits for it, which the planner puts as
         far apart as it can. What sends nothing is one kernel."""
         meaning, elements = meaning_of(call), elements_of(call)
-        options = {
-            "reduction": meaning.reduction,
-            "root": meaning.root,
-            "shards": meaning.shards,
-            "ranks": meaning.ranks,
-        }
-        given = [Buffer(f"x{k}", a.struct_info.shape, a.struct_info.dtype) for k, a in enumerate(call.args)]  # type: ignore[attr-defined, union-attr, arg-type]
         infos = list(fields_of(call.struct_info))
-        received = [Buffer(f"y{k}", i.shape, i.dtype) for k, i in enumerate(infos)]  # type: ignore[attr-defined]
+        given, received = _buffers("x", [a.struct_info for a in call.args]), _buffers("y", infos)
+        collective = partial(
+            Collective, meaning.kind, tuple(given), tuple(received), elements=elements,
+            reduction=meaning.reduction, root=meaning.root, shards=meaning.shards, ranks=meaning.ranks,
+        )  # fmt: skip
         name = f"ccl_{meaning.kind}"
         if meaning.kind in LOCAL:
-            body = Collective(meaning.kind, tuple(given), tuple(received), None, elements, **options)
-            kernel = PrimFunc(name, (*given, *received), body, {COLLECTIVE: "whole"})
+            kernel = PrimFunc(name, (*given, *received), collective(ticket=None), {COLLECTIVE: "whole"})
             results = self.called(name, kernel, call.args, infos)
             return results[0] if len(results) == 1 else Tuple(tuple(results))
         ticket, targets = (
             Buffer("ticket", (), "int64"),
             [Buffer(f"z{k}", b.shape, b.dtype) for k, b in enumerate(received)],
         )
-        body = Collective(meaning.kind, tuple(given), tuple(received), ticket, elements, **options)
-        start = PrimFunc(f"{name}_start", (*given, *received, ticket), body, {COLLECTIVE: "start"})
+        start = PrimFunc(f"{name}_start", (*given, *received, ticket), collective(ticket=ticket), {COLLECTIVE: "start"})
         *sent, issued = self.called(start.name, start, call.args, [*infos, TensorStructInfo((), "int64")])
         wait = PrimFunc(
             f"{name}_wait", (ticket, *given, *received, *targets),
@@ -189,7 +194,7 @@ class _Lowering(ExprMutator):
 
     def called(self, name: str, kernel: PrimFunc, arguments: Sequence[Expr], infos: Sequence[StructInfo]) -> list[Expr]:
         """The results of a kernel's call."""
-        value = call_tir(GlobalVar(self.share(name, kernel)), Tuple(tuple(arguments)), tuple(infos))  # type: ignore[arg-type]
+        value = call_tir(GlobalVar(self.share(name, kernel)), Tuple(tuple(arguments)), tuple(infos))
         whole = self.builder.emit(value, name)
         if len(infos) == 1:
             return [whole]
@@ -259,15 +264,15 @@ class _Lowering(ExprMutator):
             self.kernels[digest] = fresh
         return self.kernels[digest]
 
-    def check(self, call: Call) -> None:
+    def check(self, call: OpCall, rule: Callable[..., Any]) -> None:
         """Bind the op's check, a bool scalar that the host function looks at before it goes on."""
         composer = Composer()
         tensors = [composer.value(a) for a in call.args]
-        result = call.op.check(*tensors, **call.attrs)  # type: ignore[union-attr, misc]
+        result = rule(*tensors, **call.attrs)
         if result is None:
             return
         known = {t: self.expr(e) for e, t in composer.inputs.items()}
-        name = f"check_{call.op.short.replace('.', '_')}"  # type: ignore[union-attr]
+        name = f"check_{call.op.short.replace('.', '_')}"
         (value,) = self.emit(name, self.lower(name, composer, [result], ()), known)
         message = inner_op(call).check_message
         if call.span is not None:
@@ -280,7 +285,12 @@ class _Lowering(ExprMutator):
         self.builder.emit_output(Call(CHECK, (value,), {"message": message}), "checked")
 
 
-def main_span(bindings: Sequence[Binding]) -> Span | None:
+def _buffers(prefix: str, infos: Sequence[StructInfo]) -> list[Buffer]:
+    """A buffer for each of these tensors."""
+    return [Buffer(f"{prefix}{k}", i.sizes, i.dtype) for k, i in enumerate(map(as_tensor, infos))]
+
+
+def main_span(bindings: Iterable[Binding]) -> Span | None:
     """The place of the op to which a kernel of these bindings is ascribed: the first product of matrices, convolution
     or attention, else the first op whose place is known."""
     found = None
@@ -302,5 +312,5 @@ def _infer_check(value: TensorStructInfo, *, message: str) -> TensorStructInfo:
 CHECK = Op("relax.check", Signature.parse("value | message"), _infer_check)
 
 
-def is_check(expr: object) -> bool:
+def is_check(expr: object) -> TypeGuard[OpCall]:
     return isinstance(expr, Call) and expr.op is CHECK

@@ -32,7 +32,7 @@ def on_shards(function: Function, arguments: Sequence[Mapping[Var, Expr]], build
             waiting.append(binding)
             continue
         _run(shards, waiting)
-        _together(shards, binding.var, binding.value, builder)  # type: ignore[arg-type]
+        _together(shards, binding.var, binding.value, builder)
         waiting = []
     _run(shards, waiting)
     return [shard.expr(function.body.body) for shard in shards]

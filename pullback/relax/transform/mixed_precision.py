@@ -34,6 +34,7 @@ from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.analysis import used_vars
+from pullback.relax.constants import lost_numbers
 from pullback.relax.expr import (
     Binding,
     Call,
@@ -44,7 +45,6 @@ from pullback.relax.expr import (
     MatchCast,
     Tuple,
     Var,
-    lost_numbers,
     tuple_get_item,
 )
 from pullback.relax.mutator import ExprMutator
@@ -124,7 +124,7 @@ def _wide(function: Function, halves: Set[Var]) -> set[Var]:
     wanted: set[Var] = set()
     found: set[Var] = set()
     for binding in reversed(list(function.bindings)):
-        var, value = binding.var, binding.value  # type: ignore[attr-defined]
+        var, value = binding.var, binding.value
         precision = value.op.precision if isinstance(value, Call) and isinstance(value.op, Op) else "full"
         if precision == "low":
             wanted.update(used_vars(value))
@@ -197,8 +197,8 @@ class _Mix(ExprMutator):
         """The widest dtype of those operands that are as large as the result: a bias takes the type of what it is added
         to. Of all, when none is."""
         shape = result.shape if isinstance(result, TensorStructInfo) else None
-        large = [o.struct_info.dtype for o in operands if shape is not None and same_shape(o.shape, shape)]
-        return _SINGLE if _SINGLE in (large or [o.struct_info.dtype for o in operands]) else self.dtype
+        large = [o.dtype for o in operands if shape is not None and same_shape(o.shape, shape)]
+        return _SINGLE if _SINGLE in (large or [o.dtype for o in operands]) else self.dtype
 
     def is_lost(self, arg: Any, precision: str) -> bool:
         """Whether an operand is a constant that half precision does not hold. Of the factors of products, which are

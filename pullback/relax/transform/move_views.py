@@ -26,7 +26,7 @@ from pullback.relax.analysis import used_vars
 from pullback.relax.expr import Binding, Call, Expr, Function, TupleGetItem, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_op
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.struct_info import TensorStructInfo, as_tensor, as_tuple
 from pullback.relax.transform.compose import contracts, is_view
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
@@ -75,7 +75,7 @@ class _Move(ExprMutator):
         if part is None:
             super().rewrite_binding(binding)
             return
-        if self.reads[binding.value.tuple_value] > 1:  # type: ignore[attr-defined]
+        if self.reads[binding.value.tuple_value] > 1:
             self.once.discard(part.source)  # several parts read it
         self.bind(binding.var, part.call)
 
@@ -103,8 +103,8 @@ class _Move(ExprMutator):
         if not is_op(split, "split") or not _is_static(split.args[0]):
             return None
         source = split.args[0]
-        axis = split.attrs["axis"] % source.struct_info.ndim
-        sizes = [field.shape[axis] for field in split.struct_info.fields]
+        axis = split.attrs["axis"] % as_tensor(source.struct_info).ndim
+        sizes = [as_tensor(field).sizes[axis] for field in as_tuple(split.struct_info).fields]
         begin = sum(sizes[: expr.index])
         return _Part(source, axis, begin, begin + sizes[expr.index])
 
@@ -114,7 +114,7 @@ class _Move(ExprMutator):
             return None
         if (value.attrs["strides"] or (1,))[0] != 1:
             return None
-        source, size = value.args[0], value.args[0].struct_info.shape
+        source, size = value.args[0], value.args[0].shape
         axis = value.attrs["axes"][0] % len(size)
         run = range(size[axis])[value.attrs["begin"][0] : value.attrs["end"][0]]
         return _Part(source, axis, run.start, run.stop) if len(run) else None

@@ -24,9 +24,9 @@ import numpy as np
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.passes import Pass
 from pullback.relax.analysis import called_functions
-from pullback.relax.expr import Call, Constant, Expr, Function, Tuple
+from pullback.relax.expr import Call, Constant, Expr, Function, Tuple, as_relax
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op_calls import is_call_tir
+from pullback.relax.op_calls import is_call_tir, kernel_name, kernel_operands
 from pullback.tir.expr import Buffer, BufferLoad, Var
 from pullback.tir.interpreter import numpy_dtype, run
 from pullback.tir.stmt import Allocate, BufferStore, Check, For, KernelCall, Let, Prefetch, PrimFunc, Seq, Stmt, seq
@@ -57,7 +57,7 @@ class _Pack(ExprMutator):
     def rewrite_call(self, call: Call) -> Expr:
         if not is_call_tir(call):
             return call
-        kernel, values = self.module[call.args[0].name], call.args[1].fields  # type: ignore[union-attr]
+        kernel, values = self.module[kernel_name(call)], kernel_operands(call)
         given = dict(zip(kernel.buffers, values, strict=False))
         packing = _Packing.of(kernel, {b: v.data for b, v in given.items() if isinstance(v, Constant)})
         if packing is None:
@@ -66,7 +66,7 @@ class _Pack(ExprMutator):
         made = packing.rest(len(values))
         taken = made.buffers[: len(made.buffers) - len(call.sinfo_args)]
         inputs = Tuple(tuple(packed[b] if b in packed else given[b] for b in taken))
-        callee = GlobalVar(self.share(kernel.name, made))
+        callee = as_relax(GlobalVar(self.share(kernel.name, made)))
         return Call(call.op, (callee, inputs, *call.args[2:]), call.attrs, call.sinfo_args, span=call.span)
 
     def share(self, name: str, kernel: PrimFunc) -> str:

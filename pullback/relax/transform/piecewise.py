@@ -27,6 +27,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import Value
 from pullback.relax.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, const
 from pullback.relax.op.namespace import ops
+from pullback.relax.op_calls import op_of
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.relax.transform.decompose_ops import DecomposeOpsForTraining
 from pullback.relax.transform.distributed import Distributed, piece_info
@@ -80,11 +81,12 @@ class _Piecewise:
             later = []
             for binding in left:
                 if all(v in self.env for v in used_vars(binding.value)):
-                    found = self.value(binding.value, binding.var.name)
-                    if found is None:
-                        self.waiting.append((binding.var, binding.value))  # type: ignore[arg-type]
-                    else:
+                    value = binding.value
+                    found = self.value(value, binding.var.name)
+                    if found is not None:
                         self.env[binding.var] = found
+                    elif isinstance(value, Call):
+                        self.waiting.append((binding.var, value))
                 else:
                     later.append(binding)
             self.send()
@@ -157,8 +159,7 @@ class _Piecewise:
         parts: dict[tuple[str, str], dict[Var, Expr]] = {}
         for var, call in waiting:
             part = self.part(call, var.name)
-            dtype = part.struct_info.dtype  # type: ignore[attr-defined]
-            parts.setdefault((_TOTALS[call.op.short], dtype), {})[var] = part  # type: ignore[union-attr]
+            parts.setdefault((_TOTALS[op_of(call).short], part.dtype), {})[var] = part
         totals: dict[Var, Any] = {}
         for (op_type, _), own in parts.items():
             several = self.builder.emit(ops.ccl.reduce(list(own.values()), op_type=op_type), "totals")
@@ -170,14 +171,14 @@ class _Piecewise:
     def part(self, call: Call, name: str) -> Expr:
         """The reduction of the rank's own elements, a scalar."""
         arg = self.tree(call.args[0])
-        short, count = call.op.short, math.prod(self.whole[arg].sizes)  # type: ignore[union-attr, arg-type]
+        short, count = op_of(call).short, math.prod(self.whole[arg].static_shape)
         length = piece_length(count, self.ranks)
         if length * self.ranks != count:
             arg = self.builder.emit(self.masked(arg, short, count, length), f"{name}_own")
         axes = {"keepdims": False} | ({"axis": None} if "axis" in call.attrs else {})
         reduction = "sum" if short == "mean" else short
         part = self.builder.emit(getattr(ops, reduction)(arg, **axes), f"{name}_part")
-        is_bool = part.struct_info.dtype == "bool"
+        is_bool = part.dtype == "bool"
         return self.builder.emit(ops.astype(part, "uint8")) if is_bool else part
 
     def finished(self, call: Call, total: Any, name: str) -> Expr:
@@ -186,8 +187,8 @@ class _Piecewise:
         result = self.builder.emit(total, name)
         if info.dtype == "bool":
             result = self.builder.emit(ops.astype(result, "bool"), name)
-        if call.op.short == "mean":  # type: ignore[union-attr]
-            count = math.prod(self.whole[self.tree(call.args[0])].sizes)  # type: ignore[arg-type]
+        if op_of(call).short == "mean":
+            count = math.prod(self.whole[self.tree(call.args[0])].static_shape)
             result = self.builder.emit(ops.divide(result, const(count, info.dtype)), name)
         return self.builder.emit(ops.reshape(result, info.sizes), name) if info.sizes else result
 
@@ -206,7 +207,7 @@ class _Piecewise:
         return ops.where(inside, arg, fill)
 
     def refuse(self, call: Call) -> None:
-        op = call.op.short  # type: ignore[union-attr]
+        op = op_of(call).short
         raise UserError(
             f"{self.name} cannot be divided among ranks: its update takes {op} of what belongs to a parameter, which is"
             " no function of single elements",

@@ -21,6 +21,7 @@ import numpy as np
 from pullback.ir.module import IRModule
 from pullback.ir.node import Span
 from pullback.relax.expr import Call, Function
+from pullback.relax.op_calls import op_of
 from pullback.relax.recursion import RECURSE, SELF
 from pullback.relax.regions import regions
 from pullback.relax.struct_info import TensorStructInfo
@@ -135,7 +136,7 @@ class _Whole:
         if call.op is SELF:
             return SelfCall(self.recursions[call.attrs["label"]], call)
         self.count += 1
-        name = f"{call.op.short}_{self.count}"  # type: ignore[union-attr]
+        name = f"{op_of(call).short}_{self.count}"
         if call.op is RECURSE:
             return self.recursion(name, call)
         plans = {

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pullback.ir.errors import DifferentiationError
-from pullback.ir.op import Op
 from pullback.relax.analysis import used_vars
-from pullback.relax.expr import Binding, Call, Expr, Function, Var
-from pullback.relax.op_calls import is_call_tir, lacks_state, no_state
+from pullback.relax.expr import Binding, Expr, Function, Var
+from pullback.relax.op_calls import OpCall, is_call_tir, is_op_call, lacks_state, no_state
 from pullback.relax.recursion import RECURSE
 from pullback.relax.regions import is_control
 from pullback.relax.struct_info import has_adjoint
@@ -54,7 +53,7 @@ def _offending(
                 if isinstance(region, Function):
                     bits = roots.region_params(value) if params_bits is None else params_bits
                     yield from _offending_in(region, bits, kernels, inner)
-        elif isinstance(value, Call) and isinstance(value.op, Op) and value.op.gradient is None:
+        elif is_op_call(value) and value.op.gradient is None:
             active = [roots.of(v) != 0 for v in operands(value)]
             reason = kernels.refusal(value, active) if _has_loops(value) else ""
             if reason is not None:
@@ -68,7 +67,7 @@ def _offending_in(
     yield from _offending(list(region.bindings), region.body.body, params, kernels, around)
 
 
-def _has_loops(call: Call) -> bool:
+def _has_loops(call: OpCall) -> bool:
     """Whether there are loops to be differentiated."""
-    op: Op = call.op  # type: ignore[assignment]
+    op = call.op
     return op.te is not None or op.kernel is not None or is_call_tir(call)

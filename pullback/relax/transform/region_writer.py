@@ -22,7 +22,7 @@ class RegionWriter:
         self.builder = BlockBuilder()
         self.builder.begin()
         self.params: list[Var] = []
-        self.env: dict[Var, Expr] = {}
+        self.env: dict[Expr, Expr] = {}
 
     def param(self, value: Any, name: str = "") -> Var:
         """One more parameter, of the type of a value."""

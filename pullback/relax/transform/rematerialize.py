@@ -32,9 +32,10 @@ from pullback.ir.module import IRModule
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.analysis import used_vars
-from pullback.relax.expr import Binding, Function, Var, VarBinding
+from pullback.relax.expr import Binding, Expr, Function, Var, VarBinding
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.op_calls import as_var
+from pullback.relax.struct_info import TensorStructInfo, as_tensor
 from pullback.relax.transform.compose import contracts, is_cheap, is_elementwise, is_view, moves_elements, products
 from pullback.relax.transform.min_cut import ENDLESS, min_vertex_cut
 from pullback.relax.transform.structure import once
@@ -170,12 +171,12 @@ class _Rematerialize(ExprMutator):
         if var in self.forward or (var in self.early and var not in self.again):
             return super().rewrite_binding(binding)
         sources = [v for v in self.reads[var] if v in self.forward or (v in self.early and v not in self.again)]
-        own = {v: self.env[v] for v in sources}
+        own: dict[Expr, Expr] = {v: self.env[v] for v in sources}
         self.env |= {v: self.operand(v, var) for v in sources}
         super().rewrite_binding(binding)
         self.env |= own
         if var in self.again and var in self.whole:
-            self.env[var] = self.view(self.env[var])
+            self.env[var] = self.view(as_var(self.env[var]))
         return None
 
     def operand(self, var: Var, reader: Var) -> Any:
@@ -186,7 +187,7 @@ class _Rematerialize(ExprMutator):
             if var not in self.apart or not self.joins(reader):
                 return self.env[var]
             if var not in self.views:
-                self.views[var] = self.view(self.env[var])
+                self.views[var] = self.view(as_var(self.env[var]))
             return self.views[var]
         if var not in self.copies:
             mutator = ExprMutator()
@@ -202,13 +203,13 @@ class _Rematerialize(ExprMutator):
     def view(self, var: Var) -> Var:
         """The same memory under a name that FuseOps does not look behind."""
         name = var.name if var.name.endswith("_cp") else f"{var.name}_cp"
-        return self.builder.emit(Op.get("reshape")(var, tuple(var.struct_info.shape)), name)
+        return self.builder.emit(Op.get("reshape")(var, var.shape), name)
 
 
 def _elements(var: Var) -> int:
-    return math.prod(var.struct_info.shape)
+    return math.prod(as_tensor(var.struct_info).static_shape)
 
 
 def _nbytes(var: Var) -> int:
     info = var.struct_info
-    return math.prod(info.shape) * nbytes(info.dtype) if isinstance(info, TensorStructInfo) else 0
+    return math.prod(info.static_shape) * nbytes(info.dtype) if isinstance(info, TensorStructInfo) else 0

@@ -29,7 +29,7 @@ def _as_tensors(expr: Expr) -> Expr:
     if isinstance(expr, ShapeExpr):
         return Constant(np.array([_number(size) for size in expr.values], np.int64), span=expr.span)
     if isinstance(expr, PrimValue):
-        dtype = expr.struct_info.dtype  # type: ignore[attr-defined]
+        dtype = expr.dtype
         return Constant(np.array(_number(expr.value), numpy_dtype(dtype)), span=expr.span)
     return expr
 

@@ -34,7 +34,7 @@ from pullback.relax.expr import (
     const,
 )
 from pullback.relax.mutator import ExprMutator, emit_body
-from pullback.relax.struct_info import TensorStructInfo, dim
+from pullback.relax.struct_info import TensorStructInfo, as_tuple, dim, fields_of
 from pullback.relax.transform.joint_region import leaves
 from pullback.relax.transform.region_writer import RegionWriter, item, items
 
@@ -115,7 +115,9 @@ class _Segments:
         outer = loop(count, carries, xs, invariants, body, condition, self.segments, self.reverse)
         result = self.builder.emit(outer, name)
         kept = [item(result, 0, k) for k in range(len(carries))]
-        ys = [self.unblocked(item(result, 1, k)) for k in range(len(self.call.struct_info.fields[1].fields))]  # type: ignore[attr-defined]
+        ys = [
+            self.unblocked(item(result, 1, k)) for k in range(len(fields_of(as_tuple(self.call.struct_info).fields[1])))
+        ]
         steps = kept.pop() if self.condition is not None else self.steps()
         return Tuple((Tuple(tuple(kept)), Tuple(tuple(ys)), steps))
 
@@ -238,8 +240,7 @@ def _emitted(region: Function, arguments: Sequence[Expr], writer: RegionWriter) 
 
 
 def _row(x: Expr) -> TensorStructInfo:
-    info = x.struct_info
-    return TensorStructInfo(info.shape[1:], info.dtype)  # type: ignore[attr-defined]
+    return TensorStructInfo(x.shape[1:], x.dtype)
 
 
 def _number(value: int) -> Expr:

@@ -74,10 +74,10 @@ class _TailCheck:
         self.calls, self.target = calls, target.function
 
     def body(self, body: SeqExpr, env: Mapping[Any, Any], entered: tuple[Function, ...]) -> bool:
-        *before, last = list(body.bindings) or [None]
-        is_last = last is not None and isinstance(body.body, Var) and body.body is last.var
-        value = last.value if is_last else None
-        rest = before if isinstance(value, If) or self.is_call(value) else body.bindings
+        bindings = list(body.bindings)
+        before, last = bindings[:-1], bindings[-1] if bindings else None
+        value = last.value if last is not None and isinstance(body.body, Var) and body.body is last.var else None
+        rest = before if isinstance(value, If) or self.is_call(value) else bindings
         if any(self.mentions(b.value, env) for b in rest):
             return False
         if isinstance(value, If):

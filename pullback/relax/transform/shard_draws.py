@@ -16,7 +16,7 @@ were (rows, n). What has no such axis is drawn by all ranks alike. ``nn.mixup`` 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.module import IRModule
@@ -25,13 +25,13 @@ from pullback.relax.control import CUSTOM, given_to_region
 from pullback.relax.expr import Call, Expr, Function, Tuple, Var
 from pullback.relax.matching import bind_size, match_info
 from pullback.relax.mutator import ExprMutator
+from pullback.relax.op.distributed.shard import RANK
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.random import DRAWS
-from pullback.relax.op.shard import RANK
-from pullback.relax.op_calls import lacks_state
+from pullback.relax.op.random.draw import DRAWS
+from pullback.relax.op_calls import OpCall, lacks_state, op_of
 from pullback.relax.recursion import RECURSE, SELF
 from pullback.relax.regions import regions
-from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, dim, format_shape
+from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, as_tensor, dim, format_shape
 from pullback.relax.transform.add_random_state import free_name, refuse_draws_without_state
 from pullback.relax.transform.decompose_ops import decompose_where
 from pullback.relax.transform.inline_functions import over_regions
@@ -71,7 +71,7 @@ def shard_draws(function: Function, inputs: Collection[str], ranks: int) -> Func
 # -- what is drawn
 
 
-def _is_draw(call: Call) -> bool:
+def _is_draw(call: Call) -> TypeGuard[OpCall]:
     """Whether the call draws from a state."""
     if not isinstance(call.op, Op) or "state" not in call.op.signature.optional:
         return False
@@ -105,7 +105,7 @@ def _opened(function: Function) -> Function:
     """What is made of a draw and other ops, such as dropout, written in these."""
 
     def wanted(call: Call) -> bool:
-        return _is_draw(call) and call.op.short not in DRAWS  # type: ignore[union-attr]
+        return _is_draw(call) and call.op.short not in DRAWS
 
     return over_regions(function, IRModule({}), lambda f: decompose_where(f, wanted))
 
@@ -151,15 +151,16 @@ def _for_rows(function: Function, inputs: Collection[str], rows: int) -> Functio
 def _axes(function: Function, other: Function | None, rows: int | SizeVar) -> list[int | None]:
     """The axis of the rows of each draw, in order; ``other`` is the function for one row more."""
     found = [(call, sizes) for call, sizes in _draws(function, {})]
-    if other is None:
-        return [_symbolic_axis(call, sizes, rows) for call, sizes in found]  # type: ignore[arg-type]
+    if isinstance(rows, SizeVar):
+        return [_symbolic_axis(call, sizes, rows) for call, sizes in found]
+    assert other is not None
     others = [call for call, _ in _draws(other, {})]
     assert [c.op for c, _ in found] == [c.op for c in others]
-    return [_axis(call, more, rows) for (call, _), more in zip(found, others, strict=True)]  # type: ignore[arg-type]
+    return [_axis(call, more, rows) for (call, _), more in zip(found, others, strict=True)]
 
 
 def _shape(call: Call) -> Sequence[Dim]:
-    return call.struct_info.sizes  # type: ignore[attr-defined]
+    return as_tensor(call.struct_info).sizes
 
 
 def _axis(call: Call, other: Call, rows: int) -> int | None:
@@ -184,7 +185,8 @@ def _only(call: Call, grown: Sequence[int], proportional: Sequence[int]) -> int 
         return grown[0]
     what = "several axes have" if len(grown) > 1 else "an axis has, with more than its rows,"
     raise UserError(
-        f"{call.op.short} of the shape {format_shape(_shape(call))} cannot be divided among ranks: {what} the batch",  # type: ignore[union-attr]
+        f"{op_of(call).short} of the shape {format_shape(_shape(call))} cannot be divided among ranks:"
+        f" {what} the batch",
         span=call.span,
         hint="draw numbers for each row of the batch, (rows, …), or the same ones for all rows",
     )
@@ -194,13 +196,14 @@ def _refuse_permutations(function: Function, other: Function | None, rows: int |
     """A permutation of the rows of all ranks is none of each rank's rows."""
     others = [None] * sum(1 for _ in _draws(function, {})) if other is None else [c for c, _ in _draws(other, {})]
     for (call, sizes), more in zip(_draws(function, {}), others, strict=True):
-        if call.op.short != "random.permutation":  # type: ignore[union-attr]
+        if op_of(call).short != "random.permutation":
             continue
         (n,) = _shape(call)
         if more is not None:
             grows = n != _shape(more)[0]
         else:
-            grows = not same(bind_size(n, sizes), bind_size(bind_size(n, sizes), {rows: 1}))  # type: ignore[dict-item]
+            assert isinstance(rows, SizeVar)
+            grows = not same(bind_size(n, sizes), bind_size(bind_size(n, sizes), {rows: 1}))
         if grows:
             raise UserError(
                 "random.permutation of the rows of a batch cannot be divided among ranks: it moves rows between them",
@@ -219,16 +222,22 @@ class _Shard(ExprMutator):
     def __init__(self, ranks: int, axes: Iterator[int | None], rank: Var | None, labels: Collection[str] = ()) -> None:
         super().__init__()
         self.ranks, self.axes, self.labels = ranks, axes, labels
-        self.rank: Expr | None = rank
+        self._rank: Expr | None = rank
+
+    @property
+    def rank(self) -> Expr:
+        """The rank, in the function or region that is being written."""
+        assert self._rank is not None
+        return self._rank
 
     def block(self, block: Any) -> None:
-        if self.rank is None:
-            self.rank = self.builder.emit_output(ops.ccl.rank(), "rank")
+        if self._rank is None:
+            self._rank = self.builder.emit_output(ops.ccl.rank(), "rank")
         super().block(block)
 
     def rewrite_call(self, call: Call) -> Expr:
         if call.op is SELF and call.attrs["label"] in self.labels:
-            operands = Tuple((*call.args[0].fields, self.rank))  # type: ignore[union-attr, arg-type]
+            operands = Tuple((*call.args[0].fields, self.rank))
             return Call(call.op, (operands,), call.attrs, call.sinfo_args, span=call.span)
         if _is_draw(call):
             return self.draw(call, next(self.axes))
@@ -242,7 +251,7 @@ class _Shard(ExprMutator):
         shape = attrs.pop("shape")
         given = tuple(sorted(attrs.items()))
         (state,) = call.args
-        return ops.random.shard(state, self.rank, call.op.short, shape, self.ranks, axis, given)  # type: ignore[union-attr]
+        return ops.random.shard(state, self.rank, op_of(call).short, shape, self.ranks, axis, given)
 
     def control(self, call: Call, found: Mapping[str, Function]) -> Expr:
         """A call whose regions draw gets the rank as its last operand."""
@@ -253,9 +262,9 @@ class _Shard(ExprMutator):
         *others, operands = call.args
         attrs = dict(call.attrs)
         for name, region in found.items():
-            at = len(operands.fields) if call.op is CUSTOM else len(region.params)  # type: ignore[union-attr]
+            at = len(operands.fields) if call.op is CUSTOM else len(region.params)
             attrs[name] = self.region(call, region, at, axes[name])
-        operands = Tuple((*operands.fields, self.rank))  # type: ignore[union-attr, arg-type]
+        operands = Tuple((*operands.fields, self.rank))
         return Call(call.op, (*others, operands), attrs, span=call.span)
 
     def region(self, call: Call, region: Function, at: int, axes: Sequence[int | None]) -> Function:

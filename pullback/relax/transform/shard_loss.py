@@ -70,11 +70,11 @@ def _weighed(function: Function, module: IRModule, distributed: Distributed) -> 
         results = list(body.fields) if isinstance(body, Tuple) else [body]
         loss = results[number]
         if isinstance(share, Expr):
-            dtype = loss.struct_info.dtype  # type: ignore[attr-defined]
+            dtype = loss.dtype
             product = builder.emit(ops.multiply(loss, narrowed(share, dtype)), "weighed")
             results[number] = builder.emit(masked(counts, product), "loss")
         elif share != 1.0:
-            results[number] = builder.emit(ops.multiply(loss, const(share, loss.struct_info.dtype)), "loss")  # type: ignore[attr-defined]
+            results[number] = builder.emit(ops.multiply(loss, const(share, loss.dtype)), "loss")
         outputs = [builder.emit_output(e) for e in results]
     returned = Tuple(tuple(outputs)) if isinstance(body, Tuple) else outputs[0]
     attrs = {"private": True}
@@ -93,7 +93,7 @@ def _share(
         return 1.0 / distributed.shards if copies == 1 else 1.0 / copies, None
     arguments = dict(zip(divisor.params, params.values(), strict=True))
     own = builder.emit(emit_body(divisor, arguments, builder), "divisor")
-    kind = own.struct_info.dtype  # type: ignore[attr-defined]
+    kind = own.dtype
     mine = builder.emit(ops.multiply(own, const(1 / copies, kind)), "divisor") if copies > 1 else own
     whole = builder.emit(ops.ccl.allreduce(mine), "divisor_of_all")
     safe = builder.emit(ops.where(ops.equal(whole, const(0, kind)), const(1, kind), whole), "divisor_safe")

@@ -17,6 +17,7 @@ from pullback.ir.passes import FunctionPass
 from pullback.relax.expr import Call, Expr, Function, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_op
+from pullback.relax.struct_info import as_tensor
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,9 @@ class _Share(ExprMutator):
         if not is_op(value, "concat"):
             super().bind(var, value)
             return
-        assert isinstance(value, Call)
-        axis = value.attrs["axis"] % value.args[0].struct_info.ndim  # type: ignore[attr-defined]
+        axis = value.attrs["axis"] % as_tensor(value.args[0].struct_info).ndim
         place: Any = ("axis", axis)
-        shared = value
+        shared: Call = value
         for count, operand in enumerate(value.args, 1):
             place = self.places.setdefault((place, operand), len(self.places))
             if 1 < count < len(value.args) and place in self.ends:

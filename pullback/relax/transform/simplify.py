@@ -22,8 +22,8 @@ from pullback.ir.op import Op
 from pullback.ir.passes import FunctionPass
 from pullback.relax.expr import Call, Constant, Expr, Function, Var
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op_calls import is_op
-from pullback.relax.struct_info import TensorStructInfo, same_info
+from pullback.relax.op_calls import is_op, op_of
+from pullback.relax.struct_info import TensorStructInfo, as_tensor, same_info
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
 _IDENTITY_IF_SAME_TYPE = ("broadcast_to", "reshape", "astype", "collapse_sum_to", "collapse_sum_like", "flatten")
@@ -48,11 +48,12 @@ class _Simplify(ExprMutator):
             return call
         if call.op.short == "astype":
             call = self.direct_cast(call)
-        if call.op.short == "strided_slice":
+        name = op_of(call).short
+        if name == "strided_slice":
             call = self.direct_slice(call)
             if same_info(call.args[0].struct_info, call.struct_info) and _taken(call) is not None:
                 return call.args[0]
-        name, args = call.op.short, call.args  # type: ignore[union-attr]
+        args = call.args
         if name in _IDENTITY_IF_SAME_TYPE and same_info(args[0].struct_info, call.struct_info):
             return args[0]
         if name == "permute_dims":
@@ -60,7 +61,7 @@ class _Simplify(ExprMutator):
                 return args[0]
             inner = self.builder.lookup(args[0]) if isinstance(args[0], Var) else None
             if is_op(inner, "permute_dims") and [_order(inner)[a] for a in _order(call)] == sorted(_order(call)):
-                return inner.args[0]  # type: ignore[union-attr]
+                return inner.args[0]
         for neutral, kept, table in ((1, 0, _NEUTRAL_RIGHT), (0, 1, _NEUTRAL_LEFT)):
             is_neutral = name in table and self.is_filled(args[neutral], table[name])
             if is_neutral and same_info(args[kept].struct_info, call.struct_info):
@@ -73,8 +74,8 @@ class _Simplify(ExprMutator):
         value = self.builder.lookup(source) if isinstance(source, Var) else None
         if not is_op(value, "astype"):
             return call
-        origin = value.args[0]  # type: ignore[union-attr]
-        if value.struct_info.dtype not in _HOLDS.get(origin.struct_info.dtype, ()):  # type: ignore[union-attr]
+        origin = value.args[0]
+        if value.dtype not in _HOLDS.get(origin.dtype, ()):
             return call
         return Call(call.op, (origin,), call.attrs, span=call.span)
 
@@ -82,15 +83,17 @@ class _Simplify(ExprMutator):
         """The slice of a slice, from where that came; only of those that go forwards through known sizes."""
         source = call.args[0]
         value = self.builder.lookup(source) if isinstance(source, Var) else None
-        inner = _taken(value) if is_op(value, "strided_slice") else None
+        if not is_op(value, "strided_slice"):
+            return call
+        inner = _taken(value)
         outer = _taken(call) if inner is not None else None
         if inner is None or outer is None:
             return call
-        origin = value.args[0]  # type: ignore[union-attr]
+        origin = value.args[0]
         taken = [first[then.start : then.stop : then.step] for first, then in zip(inner, outer, strict=True)]
-        axes = [k for k, size in enumerate(origin.struct_info.shape) if taken[k] != range(size)]
+        axes = [k for k, size in enumerate(as_tensor(origin.struct_info).static_shape) if taken[k] != range(size)]
         begin, end, strides = ([getattr(taken[k], part) for k in axes] for part in ("start", "stop", "step"))
-        return call.op(origin, axes, begin, end, strides if any(s != 1 for s in strides) else None)  # type: ignore[operator]
+        return op_of(call)(origin, axes, begin, end, strides if any(s != 1 for s in strides) else None)
 
     def is_filled(self, expr: Any, number: int) -> bool:
         """Whether every element of the value is ``number``, and not -0.0."""
@@ -126,7 +129,7 @@ def _taken(call: Any) -> list[range] | None:
     info = call.args[0].struct_info
     if not isinstance(info, TensorStructInfo) or not info.is_static:
         return None
-    ranges = [range(size) for size in info.shape]  # type: ignore[union-attr, arg-type]
+    ranges = [range(size) for size in info.static_shape]
     axes, strides = call.attrs["axes"], call.attrs["strides"] or [1] * len(call.attrs["axes"])
     for axis, begin, end, stride in zip(axes, call.attrs["begin"], call.attrs["end"], strides, strict=True):
         if not all(isinstance(v, int) for v in (begin, end, stride)) or stride < 0:

@@ -26,11 +26,11 @@ from pullback.ir.passes import FunctionPass
 from pullback.relax.analysis import used_vars
 from pullback.relax.boxes import is_handle
 from pullback.relax.control import BRANCH, LOOP, branch, loop
-from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from pullback.relax.expr import Binding, Call, Callee, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from pullback.relax.mutator import ExprMutator, emit_body
 from pullback.relax.recursion import RECURSE, own_calls
 from pullback.relax.regions import is_control, with_regions
-from pullback.relax.struct_info import TupleStructInfo, fields_of, flat_infos
+from pullback.relax.struct_info import TupleStructInfo, as_tensor, as_tuple, fields_of, flat_infos
 from pullback.relax.transform.canonicalize_bindings import CanonicalizeBindings
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.inline_functions import over_regions
@@ -111,10 +111,10 @@ class Loop:
         result = body.body.body
         if not isinstance(result, Tuple) or not all(isinstance(f, Tuple) for f in result.fields):
             return None
-        carries, rows = (len(a.fields) for a in call.args[1:3])  # type: ignore[attr-defined]
+        carries, rows = (len(a.fields) for a in call.args[1:3])
         params = list(body.params)
         first, last = 1 + carries, 1 + carries + rows
-        results, ys = (list(f.fields) for f in result.fields)  # type: ignore[attr-defined]
+        results, ys = (list(f.fields) for f in result.fields)
         return Loop(call, params[0], params[1:first], params[first:last], params[last:], results, ys)
 
     @property
@@ -140,11 +140,11 @@ class Loop:
 
     @property
     def count(self) -> Expr:
-        return self.call.args[0]  # type: ignore[return-value]
+        return self.call.args[0]
 
     def given(self, part: int) -> list[Expr]:
         """The arguments for carries (1), xs (2) or invariants (3)."""
-        return list(self.call.args[part].fields)  # type: ignore[attr-defined]
+        return list(self.call.args[part].fields)
 
 
 @dataclass
@@ -171,7 +171,7 @@ def rebuilt(old: Loop, parts: Parts) -> Call:
     condition: Function | None = old.call.attrs["condition"]
     if condition is not None:
         names = old.names
-        known = {names[p]: names.get(v, v) for p, v in parts.known.items() if p in names}  # type: ignore[call-overload]
+        known = {names[p]: names.get(v, v) if isinstance(v, Var) else v for p, v in parts.known.items() if p in names}
         before = [condition.params[0], *(names[p] for p in kept)]
         condition = with_results(condition, before, [names.get(p, p) for p in taken], condition.body.body, known)
     carries, xs = ([old.given(part)[k] for k in numbers] for part, numbers in ((1, parts.carries), (2, parts.xs)))
@@ -185,11 +185,11 @@ def with_results(
 ) -> Function:
     """The function of these of its parameters, and of copies of ``more``, that gives something else of what it
     computes; ``known`` says what its other parameters stand for."""
-    fresh = {p: Var(p.name, p.struct_info, span=p.span) for p in more}
+    fresh: dict[Expr, Var] = {p: Var(p.name, p.struct_info, span=p.span) for p in more}
     mutator = ExprMutator()
     mutator.builder.begin([p.name for p in (*params, *more)])
     mutator.env = {**{p: p for p in params}, **fresh}
-    mutator.env |= {p: mutator.env.get(v, v) for p, v in known.items()}  # type: ignore[call-overload]
+    mutator.env |= {p: mutator.env.get(v, v) for p, v in known.items()}
     with mutator.builder.dataflow():
         for binding in function.bindings:
             mutator.rewrite_binding(binding)
@@ -223,6 +223,7 @@ class _Simplify(ExprMutator):
 
     def rewrite_binding(self, binding: Binding) -> None:
         value = binding.value
+        rules: dict[Callee, Callable[[Call, set[Path]], Expr | None]]
         rules = {LOOP: self.loop, BRANCH: self.branching, RECURSE: self.recursion}
         if isinstance(value, Call) and value.op in rules:
             call, simpler = self.expr(value), rules[value.op]
@@ -241,14 +242,13 @@ class _Simplify(ExprMutator):
             super().rewrite_binding(binding)
 
     def items(self, tuple_value: Expr, name: str) -> list[Expr]:
-        return [
-            self.builder.emit(TupleGetItem(tuple_value, k), name) for k in range(len(tuple_value.struct_info.fields))
-        ]  # type: ignore[attr-defined]
+        count = len(as_tuple(tuple_value.struct_info).fields)
+        return [self.builder.emit(TupleGetItem(tuple_value, k), name) for k in range(count)]
 
     # -- branches
 
     def branching(self, call: Call, used: set[Path]) -> Expr | None:
-        condition, operands = call.args[0], list(call.args[1].fields)  # type: ignore[attr-defined]
+        condition, operands = call.args[0], list(call.args[1].fields)
         bodies: list[Function] = [call.attrs["then"], call.attrs["otherwise"]]
         if isinstance(condition, Constant):
             taken = bodies[0] if condition.data else bodies[1]
@@ -256,7 +256,7 @@ class _Simplify(ExprMutator):
         results = [f.body.body for f in bodies]
         if not all(isinstance(r, Tuple) for r in results):
             return None
-        both = list(zip(*(r.fields for r in results), strict=True))  # type: ignore[attr-defined]
+        both = list(zip(*(r.fields for r in results), strict=True))
         places = [{p: k for k, p in enumerate(f.params)} for f in bodies]
         either: dict[int, Expr] = {}  # the operands that results are, whichever branch is taken
         for k, (a, b) in enumerate(both):
@@ -292,7 +292,7 @@ class _Simplify(ExprMutator):
     def recursion(self, call: Call, used: set[Path]) -> Expr | None:
         fields, function = fields_of(call.struct_info), call.attrs["function"]
         if next(own_calls(function, call.attrs["label"]), None) is None:
-            given = dict(zip(function.params, call.args[0].fields, strict=True))  # type: ignore[union-attr]
+            given = dict(zip(function.params, call.args[0].fields, strict=True))
             return emit_body(function, given, self.builder)
         found = simpler_recursion(call, [k for k in range(len(fields)) if is_used(used, (k,))])
         if found is None:
@@ -337,33 +337,31 @@ class _Simplify(ExprMutator):
         finals = dict(zip(carries, self.items(last, "carry"), strict=True)) | {k: old.given(1)[k] for k in same}
         stacks = dict(zip(ys, self.items(stacked, "stacked"), strict=True))
         stacks |= {k: stacks[v] if isinstance(v, int) else v for k, v in copies.items()}
-        first, second, _ = call.struct_info.fields  # type: ignore[attr-defined]
+        first, second, _ = as_tuple(call.struct_info).fields
         if knows_steps:
             steps = Constant(np.array(length, np.int64))
         return Tuple((_filled(first, finals), _filled(second, stacks), steps))
 
     def few_steps(self, old: Loop) -> Expr:
         """What a loop of no steps, or of one, gives."""
-        info = old.call.struct_info.fields[1]  # type: ignore[attr-defined]
+        stacked = [as_tensor(i) for i in fields_of(as_tuple(old.call.struct_info).fields[1])]
         steps = Constant(np.array(old.call.attrs["length"], np.int64))
         if old.call.attrs["length"] == 0:
-            empty = (Constant(np.zeros(i.shape, numpy_dtype(i.dtype))) for i in info.fields)
+            empty = (Constant(np.zeros(i.static_shape, numpy_dtype(i.dtype))) for i in stacked)
             return Tuple((Tuple(tuple(old.given(1))), Tuple(tuple(empty)), steps))
         body: Function = old.call.attrs["body"]
         reshape = Op.get("reshape")
-        rows = [self.builder.emit(reshape(x, x.struct_info.shape[1:]), "row") for x in old.given(2)]  # type: ignore[attr-defined]
+        rows = [self.builder.emit(reshape(x, x.shape[1:]), "row") for x in old.given(2)]
         arguments = [Constant(np.array(0, np.int64)), *old.given(1), *rows, *old.given(3)]
         result = emit_body(body, dict(zip(body.params, arguments, strict=True)), self.builder)
-        carries, ys = result.fields  # type: ignore[attr-defined]
-        stacks = [
-            self.builder.emit(reshape(y, i.shape), "stacked") for y, i in zip(ys.fields, info.fields, strict=True)
-        ]
+        carries, ys = result.fields
+        stacks = [self.builder.emit(reshape(y, i.shape), "stacked") for y, i in zip(ys.fields, stacked, strict=True)]
         return Tuple((carries, Tuple(tuple(stacks)), steps))
 
 
 def _stacks_handles(old: Loop) -> bool:
     """Whether there are handles among xs or ys, of which no op takes a row or makes one."""
-    infos = [*flat_infos(old.call.struct_info.fields[1]), *(x.struct_info for x in old.given(2))]  # type: ignore[attr-defined]
+    infos = [*flat_infos(as_tuple(old.call.struct_info).fields[1]), *(x.struct_info for x in old.given(2))]
     return any(map(is_handle, infos))
 
 

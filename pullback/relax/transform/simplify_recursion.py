@@ -37,7 +37,7 @@ def simpler_recursion(call: Call, used: Collection[int]) -> tuple[Call, Sequence
     """The call without what nobody needs, and which of its results are left; None where all is needed. ``used``: the
     results that are read outside."""
     function, label = call.attrs["function"], call.attrs["label"]
-    values, count = call.args[0].fields, len(fields_of(call.struct_info))  # type: ignore[union-attr]
+    values, count = call.args[0].fields, len(fields_of(call.struct_info))
     handed = HandedOn(function, label)
     constants = {k: v for k, v in enumerate(values) if k in handed.kept and isinstance(v, Constant)}
     operands = [k for k in range(len(values)) if k not in constants and (k in handed.read or k not in handed.kept)]
@@ -105,7 +105,7 @@ class _Smaller(ExprMutator):
         with self.builder.dataflow():
             for binding in function.bindings:
                 self.rewrite_binding(binding)
-            fields = [self.expr(function.body.body.fields[k]) for k in kept.results]  # type: ignore[attr-defined]
+            fields = [self.expr(function.body.body.fields[k]) for k in kept.results]
             result = self.builder.as_output(Tuple(tuple(fields)))
         params = tuple(function.params[k] for k in kept.operands)
         return Function(params, self.builder.finish(result), None, function.attrs, span=function.span)

@@ -129,7 +129,7 @@ class Differentiated:
                 sweep.zeros.degrees[seeds[-1]] = DENSE
                 sweep.accumulate(results[k], seeds[-1])
             sweep.run()
-            outputs = [builder.emit_output(r, getattr(r, "name", "result")) for r in results]
+            outputs: list[Expr] = [builder.emit_output(r, getattr(r, "name", "result")) for r in results]
             outputs += [sweep.final(p) for p in params]
         joined = Function((*function.params, *seeds), builder.finish(Tuple(tuple(outputs))), None, {})
         joined = JoinTwins(sweep.twins).function(joined) if sweep.twins else joined

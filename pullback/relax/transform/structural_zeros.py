@@ -23,6 +23,7 @@ import numpy as np
 
 from pullback.ir.op import Op
 from pullback.relax.expr import Call, Constant, Expr, Tuple, TupleGetItem
+from pullback.relax.op_calls import is_op_call, op_of
 from pullback.relax.transform.roots import Roots
 from pullback.tir.derivative import DENSE, MASKED, THINNED
 from pullback.tir.expr import FLOATS
@@ -66,7 +67,7 @@ class StructuralZeros:
             return None
         if isinstance(expr, Tuple):
             return max(degrees)
-        op: Op = expr.op  # type: ignore[assignment]
+        op = op_of(expr)
         if op.zeros == "makes" or any(_is_zero(part) for part in parts):
             return MASKED
         result = min(degrees) if op.short in _SUMS else max(degrees)
@@ -115,7 +116,7 @@ class StructuralZeros:
 def _guarded_product(call: Call, args: Sequence[Any], is_first: bool) -> Expr | None:
     """The product or quotient of an adjoint, the first argument or the second, that is 0 where the adjoint is; None
     of what is neither, or where nothing can go wrong."""
-    name = call.op.short  # type: ignore[union-attr]
+    name = op_of(call).short
     if name not in ("multiply", "divide", "vecdot"):
         return None
     adjoint, factor = args if is_first else reversed(args)
@@ -130,7 +131,7 @@ def _guarded_product(call: Call, args: Sequence[Any], is_first: bool) -> Expr | 
 def _is_zero(expr: Any) -> bool:
     if isinstance(expr, Constant):
         return expr.dtype in FLOATS and not np.any(expr.data)
-    return isinstance(expr, Call) and expr.op.short in ("zeros", "zeros_like")  # type: ignore[union-attr]
+    return is_op_call(expr) and expr.op.short in ("zeros", "zeros_like")
 
 
 def _is_nonzero(expr: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from pullback.ir.node import remembered
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
+from pullback.relax.op_calls import as_var
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
 from pullback.relax.transform.compose import has_te
 
@@ -58,7 +59,7 @@ def function_structure(function: Function) -> Hashable:
 def results_of(function: Function) -> list[Var]:
     """The variables that a primitive function returns."""
     body = function.body.body
-    return list(body.fields) if isinstance(body, Tuple) else [body]  # type: ignore[list-item]
+    return [as_var(v) for v in (body.fields if isinstance(body, Tuple) else (body,))]
 
 
 def once(ask: Callable[[Any], Answer]) -> Callable[[Any], Answer]:

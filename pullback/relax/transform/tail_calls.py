@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pullback.ir.module import GlobalVar
 from pullback.ir.op import Op
 from pullback.relax.control import STEP, branch, loop
-from pullback.relax.expr import Call, Expr, If, SeqExpr, Tuple, TupleGetItem, Var, const
+from pullback.relax.expr import Call, Expr, Function, If, SeqExpr, Tuple, TupleGetItem, Var, const
 from pullback.relax.matching import bind_sizes
-from pullback.relax.struct_info import flat_infos
+from pullback.relax.struct_info import as_tensor, flat_infos
 from pullback.relax.transform.closed_form import (
     Known,
     closed,
@@ -39,7 +39,7 @@ def tail_loop(inliner: Inliner, known: Known, arguments: Sequence[Any], call: An
     ret = bind_sizes(known.function.ret_struct_info, sizes_of(known, arguments))
     is_value = [not isinstance(a, Known) for a in arguments]
     begin = Tuple(tuple(a for a, kept in zip(arguments, is_value, strict=True) if kept))
-    zeros = [Op.get("zeros")(info.shape, info.dtype) for info in flat_infos(ret)]  # type: ignore[attr-defined]
+    zeros = [Op.get("zeros")(info.shape, info.dtype) for info in map(as_tensor, flat_infos(ret))]
     flat = [*leaves_of(begin), *zeros, const(False)]
     first = len(flat) - 1 - len(zeros)
 
@@ -79,16 +79,16 @@ class Tail:
     ends: list[Expr] = field(default_factory=list)  # what is returned without another call
 
     def of(self, inliner: Inliner, body: SeqExpr) -> Tuple:
-        *before, last = list(body.bindings) or [None]
+        bindings = list(body.bindings)
+        before, last = bindings[:-1], bindings[-1] if bindings else None
         is_last = last is not None and isinstance(body.body, Var) and body.body is last.var
-        if not is_last or not isinstance(last.value, (Call, If)):
+        value = last.value if last is not None and is_last else None
+        if not isinstance(value, (Call, If)):
             return self.end(inliner.body(body))
-        value = last.value
         if isinstance(value, If):
             self.emit(inliner, before)
             condition = inliner.expr(value.condition)
-            branches = (value.then, value.otherwise)
-            bodies = [inliner.region([], lambda b=b: self.of(inliner.inside(), b)) for b in branches]
+            bodies = [self.region(inliner, b) for b in (value.then, value.otherwise)]
             (then, otherwise), operands = closed(bodies, inliner.builder)
             chosen = inliner.builder.emit(branch(condition, operands, then, otherwise), "chosen")
             return Tuple(tuple(inliner.builder.emit(item) for item in items_of(chosen)))
@@ -102,6 +102,9 @@ class Tail:
         if inliner.recursion_of(callee) or not inliner.self_calls.reaches(callee, self.known.function):
             return self.end(inliner.call(callee, arguments, value))
         return self.of(inliner.entered(callee, arguments), callee.function.body)
+
+    def region(self, inliner: Inliner, body: SeqExpr) -> Function:
+        return inliner.region([], lambda: self.of(inliner.inside(), body))
 
     def emit(self, inliner: Inliner, bindings: Sequence[Any]) -> None:
         for binding in bindings:

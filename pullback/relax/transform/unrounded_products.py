@@ -56,7 +56,7 @@ class _Unround(ExprMutator):
             self.once.add(self.env[var])
 
     def rewrite_call(self, call: Call) -> Expr:
-        if is_op(call, "astype") and call.struct_info.dtype == _WIDE:  # type: ignore[union-attr]
+        if is_op(call, "astype") and call.dtype == _WIDE:
             product = self.wide(call.args[0])
             return call if product is None else product
         if not is_op(call, "add"):
@@ -66,7 +66,7 @@ class _Unround(ExprMutator):
             product = self.wide(a) if bias is not None and not same_shape(a.shape, b.shape) else None
             if product is not None:
                 total = self.builder.emit(Op.get("add")(self.builder.emit(product), bias))
-                return Op.get("astype")(total, call.struct_info.dtype)  # type: ignore[union-attr]
+                return Op.get("astype")(total, call.dtype)
         return call
 
     def wide(self, value: Any) -> Expr | None:
@@ -82,6 +82,6 @@ class _Unround(ExprMutator):
     def cast_from(self, value: Any) -> Expr | None:
         """The float32 value that a variable is cast from."""
         cast = self.builder.lookup(value) if isinstance(value, Var) else None
-        source = cast.args[0] if is_op(cast, "astype") else None  # type: ignore[union-attr]
+        source = cast.args[0] if is_op(cast, "astype") else None
         info = source.struct_info if isinstance(source, Expr) else None
         return source if isinstance(info, TensorStructInfo) and info.dtype == _WIDE else None

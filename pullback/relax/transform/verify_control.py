@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from pullback.ir.errors import InternalError
 from pullback.relax.boxes import is_handle
 from pullback.relax.control import BRANCH
 from pullback.relax.expr import Call
-from pullback.relax.struct_info import TupleStructInfo, flat_infos
+from pullback.relax.struct_info import StructInfo, TupleStructInfo, as_tensor, as_tuple, fields_of, flat_infos
 from pullback.tir.expr import Buffer, BufferLoad, PrimExpr, Var, const, nbytes
 from pullback.tir.interpreter import evaluate
 from pullback.tir.stmt import (
@@ -137,7 +137,7 @@ class _Definition:
         self.trace: list[int] = []
         self.status = 0
         self.results: list[list[tuple[int, int, Name]]] = []
-        whole = [("given", k, 0, _nbytes(b)) for k, b in enumerate(params)]
+        whole = [("given", k, 0, b.nbytes) for k, b in enumerate(params)]
         groups, at = [], 0
         for a in call.args:
             count = len(a.struct_info.fields) if isinstance(a.struct_info, TupleStructInfo) else 1
@@ -150,7 +150,7 @@ class _Definition:
         if call.op is BRANCH:
             operands = [whole[k] for k in groups[1]]
             found = self.region("then" if scenario.chosen else "otherwise", operands)
-            sizes = [_info_bytes(i) for i in call.struct_info.fields]  # type: ignore[attr-defined]
+            sizes = [_info_bytes(i) for i in as_tuple(call.struct_info).fields]
             self.results = [[(0, size, name)] for size, name in zip(sizes, found, strict=True)]
         else:
             self.loop(call, code, groups, whole)
@@ -158,15 +158,15 @@ class _Definition:
     def region(self, name: str, inputs: list[Name]) -> list[Name]:
         params = self.plans[name].host.buffers
         given = zip((*inputs, *self.constants[name]), params, strict=False)
-        number = self.calls.of(name, tuple(n if _nbytes(p) else EMPTY for n, p in given))
+        number = self.calls.of(name, tuple(n if p.nbytes else EMPTY for n, p in given))
         self.trace.append(number)
         return [("result", number, k) for k in range(len(self.plans[name].outputs))]
 
     def loop(self, call: Call, code: int | None, groups: list[range], whole: list[Any]) -> None:
         _, carry_numbers, x_numbers, invariant_numbers = groups
         length, is_reverse = call.attrs["length"], call.attrs["reverse"]
-        carry_infos, y_infos, _ = (f for f in call.struct_info.fields)  # type: ignore[attr-defined]
-        ys = [_info_bytes(i) // max(1, length) for i in y_infos.fields]
+        carry_infos, y_infos, _ = map(fields_of, as_tuple(call.struct_info).fields)
+        ys = [_info_bytes(i) // max(1, length) for i in y_infos]
         carries: list[Name] = [whole[k] for k in carry_numbers]
         invariants = [whole[k] for k in invariant_numbers]
         limit = length if self.scenario.count is None else max(0, self.scenario.count)
@@ -176,7 +176,7 @@ class _Definition:
         rows: dict[int, list[Name]] = {}
         asked, steps, goes_on = 0, 0, True
         has_condition = call.attrs["condition"] is not None
-        steps_done = itertools.count() if limit is None else range(max(0, limit))
+        steps_done: Iterable[int] = itertools.count() if limit is None else range(max(0, limit))
         if not has_condition and limit > _MOST:
             steps_done = self.some_steps(limit, is_reverse)
         for j in steps_done:
@@ -198,7 +198,7 @@ class _Definition:
                 self.region("condition", [("number", limit), *carries, *invariants])
                 if asked < self.scenario.true:
                     self.status = code or -1
-        self.results = [[(0, _info_bytes(i), name)] for i, name in zip(carry_infos.fields, carries, strict=True)]
+        self.results = [[(0, _info_bytes(i), name)] for i, name in zip(carry_infos, carries, strict=True)]
         all_done = has_condition or max(0, limit) <= _MOST
         for n, size in enumerate(ys):
             done = [(k * size, (k + 1) * size, rows[k][n]) for k in rows]
@@ -267,7 +267,7 @@ class _Machine:
         self.memory: dict[Buffer, _Memory] = {}
         for buffer, k in self.numbers.items():
             given = k < self.inputs
-            self.memory[buffer] = _Memory([(0, _nbytes(buffer), ("given", k, 0, _nbytes(buffer)))] if given else [])
+            self.memory[buffer] = _Memory([(0, buffer.nbytes, ("given", k, 0, buffer.nbytes))] if given else [])
 
     def run(self) -> int:
         try:
@@ -279,7 +279,7 @@ class _Machine:
     # -- memory
 
     def read(self, buffer: Buffer, first: int, end: int) -> Name | None:
-        if first < 0 or end > _nbytes(buffer):
+        if first < 0 or end > buffer.nbytes:
             raise InternalError(f"what lies beside {buffer.name} is read")
         found = self.memory[buffer].get(first, end)
         if found is None and self.numbers[buffer] < self.inputs and buffer not in self.outputs:
@@ -289,7 +289,7 @@ class _Machine:
     def write(self, buffer: Buffer, first: int, end: int, name: Name) -> None:
         if self.numbers[buffer] < self.inputs and buffer not in self.outputs:
             raise InternalError(f"{buffer.name} is overwritten")
-        if first < 0 or end > _nbytes(buffer):
+        if first < 0 or end > buffer.nbytes:
             raise InternalError(f"what lies beside {buffer.name} is overwritten")
         self.memory[buffer].put(first, end, name)
 
@@ -301,17 +301,17 @@ class _Machine:
                 return const(self.env[node], node.dtype)
             if not isinstance(node, BufferLoad):
                 return None
-            if _nbytes(node.buffer) != nbytes(node.buffer.dtype):
+            if node.buffer.nbytes != nbytes(node.buffer.dtype):
                 raise InternalError(f"an element of {node.buffer.name} decides what is done")
             return const(self.scalar(node.buffer), node.dtype)
 
         return evaluate(rewrite(expr, known), {}).item()
 
     def scalar(self, buffer: Buffer) -> Any:
-        name = self.read(buffer, 0, _nbytes(buffer))
+        name = self.read(buffer, 0, buffer.nbytes)
         if name is not None and name[0] == "number":
             return name[1]
-        if name == ("given", 0, 0, _nbytes(buffer)):  # the condition of a branch, or a count
+        if name == ("given", 0, 0, buffer.nbytes):  # the condition of a branch, or a count
             return self.scenario.chosen if self.scenario.count is None else self.scenario.count
         raise InternalError(f"{buffer.name} holds {name} where a number is read")
 
@@ -333,7 +333,7 @@ class _Machine:
         elif isinstance(node, BufferStore) and not node.indices:
             marks = isinstance(node.value, BufferLoad) and node.value.buffer is self.heap
             name = self.marked(node.value) if marks else ("number", self.number(node.value))
-            self.write(node.buffer, 0, _nbytes(node.buffer), name)
+            self.write(node.buffer, 0, node.buffer.nbytes, name)
         elif isinstance(node, Release):
             self.release(node)
         elif isinstance(node, Stop):
@@ -352,15 +352,15 @@ class _Machine:
         return MARK
 
     def release(self, node: Release) -> None:
-        if node.heap is not self.heap or self.read(node.mark, 0, _nbytes(node.mark)) != MARK:
+        if node.heap is not self.heap or self.read(node.mark, 0, node.mark.nbytes) != MARK:
             raise InternalError("what is given back is not what the heap has grown by")
         if self.gives_handles:
             raise InternalError("boxes are given back that are still read")
 
     def kernel(self, node: KernelCall) -> None:
         """A copy of a whole, or zeros everywhere."""
-        kernel, size = self.kernels[node.name], _nbytes(node.buffers[-1])
-        if _nbytes(kernel.buffers[-1]) != size:
+        kernel, size = self.kernels[node.name], node.buffers[-1].nbytes
+        if kernel.buffers[-1].nbytes != size:
             raise InternalError(f"{node.name} takes something else")
         name: Name | None = ZEROS
         if len(node.buffers) > 1:
@@ -377,12 +377,14 @@ class _Machine:
         name, plan = self.regions[node.name]
         params = plan.host.buffers
         rows = [self.number(r) for r in node.rows] or [0] * len(params)
-        places = [(b, r * _nbytes(p), (r + 1) * _nbytes(p)) for b, r, p in zip(node.buffers, rows, params, strict=True)]
+        places: list[tuple[Buffer, int, int]]
+        places = [(b, r * p.nbytes, (r + 1) * p.nbytes) for b, r, p in zip(node.buffers, rows, params, strict=True)]
         first_output = len(params) - len(plan.fresh) - int(plan.needs_heap)
         if plan.needs_heap and (node.buffers[-1] is not self.heap or rows[-1] != 0):
             raise InternalError(f"{name} gets no heap")
-        given = [self.read(*place) if place[1] < place[2] else EMPTY for place in places[:first_output]]
-        if None in given:
+        read = [self.read(*place) if place[1] < place[2] else EMPTY for place in places[:first_output]]
+        given = [name for name in read if name is not None]
+        if len(given) < len(read):
             raise InternalError(f"{name} reads what nobody wrote")
         written = plan.donated | {r: first_output + p for p, r in enumerate(plan.fresh)}
         for i in written.values():
@@ -397,20 +399,21 @@ class _Machine:
             result: Name = ("result", number, r)
             if name == "condition":
                 result, self.asked = ("number", self.asked < self.scenario.true), self.asked + 1
-            self.write(*places[i], result)
+            buffer, begin, end = places[i]
+            self.write(buffer, begin, end, result)
 
     def arena(self, node: HostCall, plan: Any) -> None:
         arena = node.arena
         if arena is None or arena in node.buffers or arena in self.outputs or self.numbers[arena] < self.inputs:
             raise InternalError(f"{node.name} has no memory of its own")
-        if _nbytes(arena) < plan.arena_bytes:
+        if arena.nbytes < plan.arena_bytes:
             raise InternalError(f"{node.name} has too little memory")
 
 
 def _stores_zeros(kernel: PrimFunc) -> bool:
     """Whether a kernel reads nothing, and all that it stores are zeros."""
     nodes = list(walk(kernel.body))
-    named = {n.var: n.value for n in nodes if isinstance(n, Let)}
+    named: dict[PrimExpr, PrimExpr] = {n.var: n.value for n in nodes if isinstance(n, Let)}
     stored = [named.get(n.value, n.value) for n in nodes if isinstance(n, BufferStore)]
     reads = any(isinstance(n, BufferLoad) for n in nodes)
     return not reads and all(getattr(value, "value", None) == 0 for value in stored)
@@ -420,9 +423,6 @@ def _overlap(a: tuple[Buffer, int, int], b: tuple[Buffer, int, int]) -> bool:
     return a[0] is b[0] and a[1] < b[2] and b[1] < a[2]
 
 
-def _nbytes(buffer: Buffer) -> int:
-    return math.prod(buffer.shape) * nbytes(buffer.dtype)  # type: ignore[arg-type]
-
-
-def _info_bytes(info: Any) -> int:
-    return math.prod(info.shape) * nbytes(info.dtype)
+def _info_bytes(info: StructInfo) -> int:
+    tensor = as_tensor(info)
+    return math.prod(tensor.static_shape) * nbytes(tensor.dtype)

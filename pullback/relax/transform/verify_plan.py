@@ -12,7 +12,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,9 +21,9 @@ from pullback.ir.module import IRModule
 from pullback.ir.node import Node, structure
 from pullback.relax.boxes import BOX, NULL, UNBOX, kind_of
 from pullback.relax.expr import Call, Constant, Function, Tuple, TupleGetItem
-from pullback.relax.op_calls import is_call_tir
+from pullback.relax.op_calls import is_call_tir, kernel_name, op_of
 from pullback.relax.regions import is_control, regions
-from pullback.relax.struct_info import StructInfo, TupleStructInfo, fields_of
+from pullback.relax.struct_info import StructInfo, TupleStructInfo, as_tensor, fields_of
 from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
 from pullback.relax.transform.memory.control import Control
@@ -126,16 +126,16 @@ class _Dataflow:
             self.calls.append(_Call("", tuple(inputs), count, control=expr))
             return nested_as(expr.struct_info, iter([("call", number, k) for k in range(count)]))
         if isinstance(expr, Call) and expr.op is NULL:
-            return _constant(np.zeros(expr.struct_info.shape, ADDRESS))  # type: ignore[attr-defined]
+            return _constant(np.zeros(as_tensor(expr.struct_info).static_shape, ADDRESS))
         if isinstance(expr, Call) and expr.op in (BOX, UNBOX):
             count = len(flatten_info(expr.struct_info))
             boxed = tuple(a.struct_info for a in expr.args) if expr.op is BOX else fields_of(expr.struct_info)
-            self.calls.append(_Call("", tuple(map(self.tree, expr.args)), count, boxing=expr.op.short, boxed=boxed))
+            self.calls.append(_Call("", tuple(map(self.tree, expr.args)), count, boxing=op_of(expr).short, boxed=boxed))
             return nested_as(expr.struct_info, iter([("call", number, k) for k in range(count)]))
         if not is_call_tir(expr):
             return self.tree(expr)
         count = len(expr.sinfo_args)
-        self.calls.append(_Call(expr.args[0].name, tuple(_flat(self.tree(expr.args[1]))), count))
+        self.calls.append(_Call(kernel_name(expr), tuple(_flat(self.tree(expr.args[1]))), count))
         names = [("call", number, k) for k in range(count)]
         return names[0] if count == 1 else names
 
@@ -178,10 +178,10 @@ class _Held:
     def put(self, place: _Range, name: Name | None) -> None:
         """The value, or nothing, in the place of all that lies there."""
         begin, end = bisect_right(self.ends, place.first), bisect_left(self.firsts, place.end)
-        new = name is not None and place.first < place.end
-        self.firsts[begin:end] = [place.first] if new else []
-        self.ends[begin:end] = [place.end] if new else []
-        self.names[begin:end] = [name] if new else []  # type: ignore[list-item]
+        new = [name] if name is not None and place.first < place.end else []
+        self.firsts[begin:end] = [place.first] * len(new)
+        self.ends[begin:end] = [place.end] * len(new)
+        self.names[begin:end] = new
 
 
 class _Machine:
@@ -218,8 +218,11 @@ class _Machine:
 
     def require(self, condition: bool, message: str) -> None:
         if not condition:
-            at = f", statement {self.now}" if 0 <= self.now < len(self.statements) else ""
-            raise PlanError(f"the memory plan of {self.plan.host.name} is wrong{at}: {message}")
+            self.fail(message)
+
+    def fail(self, message: str) -> NoReturn:
+        at = f", statement {self.now}" if 0 <= self.now < len(self.statements) else ""
+        raise PlanError(f"the memory plan of {self.plan.host.name} is wrong{at}: {message}")
 
     # -- memory
 
@@ -228,7 +231,7 @@ class _Machine:
         return self.memory.setdefault(place.where, _Held())
 
     def range(self, buffer: Buffer) -> _Range:
-        size = _nbytes(buffer)
+        size = buffer.nbytes
         if buffer.scope != "arena":
             self.require(buffer in self.known_parameters, f"{buffer.name} is no parameter")
             return _Range(buffer, 0, size)
@@ -270,16 +273,18 @@ class _Machine:
                 self.control(statement, call, source)
             elif isinstance(statement, (Box, Unbox)):
                 self.boxing(statement, call, source)
+            elif isinstance(statement, KernelCall):
+                self.kernel(statement, call, source)
             else:
-                self.require(isinstance(statement, KernelCall), "neither a kernel call nor a check")
-                self.kernel(statement, call, source)  # type: ignore[arg-type]
+                self.fail("neither a kernel call nor a check")
         self.now = -1
 
     def may_fail(self, statement: Any) -> bool:
         """Whether the statement may end the function."""
         if isinstance(statement, HostCall):
             driver = self.plan.inner.get(statement.name)
-            self.require(driver is not None, f"there is no host function {statement.name}")
+            if driver is None:
+                self.fail(f"there is no host function {statement.name}")
             return any(
                 isinstance(n, (Box, Check, Recur, Stop, Unbox))
                 for f in _reached(driver, self.plan.inner)
@@ -301,7 +306,7 @@ class _Machine:
         self.require(same, f"the {kind} is of another kind")
         for buffer, info in zip(statement.fields, call.boxed, strict=True):
             (held,) = flatten_info(info)
-            self.require(_nbytes(buffer) == math.prod(held.sizes) * nbytes(held.dtype), f"{buffer.name} does not fit")  # type: ignore[arg-type]
+            self.require(buffer.nbytes == math.prod(held.sizes) * nbytes(held.dtype), f"{buffer.name} does not fit")
         inputs, outputs = statement.fields, (statement.handle,)
         if isinstance(statement, Box):
             self.heap(statement.heap)
@@ -371,7 +376,7 @@ class _Machine:
             len(statement.buffers) == len(kernel.buffers), f"{kernel.name} takes {len(kernel.buffers)} buffers"
         )
         for given, taken in zip(statement.buffers, kernel.buffers, strict=True):
-            same = given.dtype == taken.dtype and _nbytes(given) == _nbytes(taken)
+            same = given.dtype == taken.dtype and given.nbytes == taken.nbytes
             self.require(same, f"{given.name} is not what {kernel.name} takes")
 
     def disjoint(self, buffers: Sequence[Buffer], call: _Call, written: set[int]) -> None:
@@ -414,7 +419,7 @@ class _Machine:
         self.arguments(statement, kernel)
         source, target = statement.buffers
         name = self.held(self.range(source)).get(self.range(source))
-        empty = _nbytes(source) == 0
+        empty = source.nbytes == 0
         self.require(name is not None or empty, f"{source.name} holds nothing that could be copied")
         self.require(not self.range(source).overlaps(self.range(target)), f"{source.name} and {target.name} overlap")
         self.write(target, name)
@@ -508,8 +513,9 @@ def _covers(loops: list[For], index: PrimExpr, count: int | PrimExpr) -> bool:
     if isinstance(inner.extent, IntImm):
         return same(outer.extent * size, count)
     is_rest = isinstance(inner.extent, Binary) and inner.extent.kind == "min" and same(inner.extent.a, count - begin)
-    numbers = isinstance(outer.extent, IntImm) and isinstance(size, IntImm) and isinstance(count, int)
-    return is_rest and numbers and outer.extent.value * size.value >= count
+    if not (isinstance(outer.extent, IntImm) and isinstance(size, IntImm) and isinstance(count, int)):
+        return False
+    return is_rest and outer.extent.value * size.value >= count
 
 
 def _number(info: StructInfo, count: int) -> tuple[Any, int]:
@@ -529,10 +535,6 @@ def _flat(tree: Any) -> list[Name]:
 
 def _constant(data: np.ndarray) -> Name:
     return ("constant", data.dtype.name, data.shape, data.tobytes())
-
-
-def _nbytes(buffer: Buffer) -> int:
-    return math.prod(buffer.shape) * nbytes(buffer.dtype)  # type: ignore[arg-type]
 
 
 def _show(name: Name | None) -> str:

@@ -1,6 +1,6 @@
 """The executors of kind "graph" and "aot": a whole function as native code.
 
-What the function does besides dataflow is computed when it is lowered (``relay/staging.py``). What is left is an error,
+What the function does besides dataflow is computed when it is lowered (``relay/staging/``). What is left is an error,
 a :class:`NotDataflow`, that names the first construct which has no native form, and its place.
 """
 

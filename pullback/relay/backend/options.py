@@ -57,8 +57,9 @@ class _Options:
         return {option: kind.__name__ for option, kind in cls.kinds[name].items()}
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, _Options) and type(other) is type(self)
-        return same and (self.name, self.options) == (other.name, other.options)  # type: ignore[attr-defined]
+        if not isinstance(other, _Options) or type(other) is not type(self):
+            return False
+        return (self.name, self.options) == (other.name, other.options)
 
     def __hash__(self) -> int:
         return hash((self.name, tuple(sorted(self.options.items()))))

@@ -8,7 +8,6 @@ from typing import Any
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.ir.node import structural_equal
-from pullback.ir.op import Op
 from pullback.relay.analysis.equality import alpha_equal
 from pullback.relay.dataflow_pattern.graph import DataflowGraph
 from pullback.relay.dataflow_pattern.patterns import (
@@ -32,6 +31,7 @@ from pullback.relay.dataflow_pattern.patterns import (
 )
 from pullback.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, as_expr
 from pullback.relay.infer import infer_expr
+from pullback.relay.op.registry import Op
 from pullback.relay.ty import TensorType, Type
 from pullback.relay.visitor import children
 
@@ -142,7 +142,7 @@ class Matcher:
         if not self._visit(pattern.pattern, expr):
             return False
         if isinstance(expr, Op):
-            return all(name == "TOpPattern" and expr.pattern == value for name, value in pattern.attrs.items())  # type: ignore[attr-defined]
+            return all(name == "TOpPattern" and expr.pattern == value for name, value in pattern.attrs.items())
         if not isinstance(expr, (Call, Function)):
             return False
         return all(name in expr.attrs and same_value(expr.attrs[name], v) for name, v in pattern.attrs.items())

@@ -304,7 +304,7 @@ def is_op(op_name: str) -> ExprPattern:
 
 def is_tuple(fields: Sequence[DFPattern] | None) -> TuplePattern:
     """A tuple."""
-    return TuplePattern(fields)  # type: ignore[arg-type]
+    return TuplePattern(None if fields is None else tuple(fields))
 
 
 def is_tuple_get_item(tuple_value: DFPattern, index: int | None = None) -> TupleGetItemPattern:

@@ -124,10 +124,10 @@ class Uses:
             found = set()
             for parent in self.parents[node]:
                 place = scopes[parent]
-                while place.depth > scope.depth + 1:
+                while place.outer is not None and place.depth > scope.depth + 1:
                     if place.function in self.apart:
                         break
-                    place = place.outer  # type: ignore[assignment]
+                    place = place.outer
                 if place.outer is scope and place.function not in self.apart and place.function not in found:
                     found.add(place.function)
                     self.shared[place.function].append(node)
@@ -144,10 +144,10 @@ class _Scope:
         """The innermost scope around both."""
         one, two = self, other
         while one is not two:
-            if one.depth >= two.depth:
-                one = one.outer  # type: ignore[assignment]
-            else:
-                two = two.outer  # type: ignore[assignment]
+            if one.depth < two.depth:
+                one, two = two, one
+            assert one.outer is not None
+            one = one.outer
         return one
 
 

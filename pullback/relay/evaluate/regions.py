@@ -29,7 +29,9 @@ from pullback.relay.evaluate.machine import Step
 from pullback.relay.expr import Call, Constant, Function, GlobalVar, Let, Tuple, TupleGetItem, Var
 from pullback.relay.lower import Infos
 from pullback.relay.op.meaning import resolve
-from pullback.relay.staging import Scope, Stager, nested_of, to_graph
+from pullback.relay.staging.scope import Scope
+from pullback.relay.staging.stager import Stager
+from pullback.relay.staging.values import nested_of, to_graph
 from pullback.relay.ty import TensorType, TupleType
 from pullback.runtime.memory import BorrowedMemory
 from pullback.runtime.tensor import Tensor, tensor
@@ -366,14 +368,14 @@ class NativeCallable(CallableFunction):
         if key not in self._regions:
             function: Any = self.function
             program: Any = self.interpreter
-            region: Region | None = Region(
+            region = Region(
                 [function.body], function.params, Uses(function), program.target, program.module, whole=True
             )
             try:
-                region.compile(key, values)  # type: ignore[union-attr]
+                region.compile(key, values)
+                self._regions[key] = region
             except UserError:  # no dataflow, or a mistake: the evaluator finds out which, and where
-                region = None
-            self._regions[key] = region
+                self._regions[key] = None
         return self._regions[key]
 
 

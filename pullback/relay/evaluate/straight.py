@@ -16,6 +16,7 @@ from pullback import relax
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
+from pullback.ir.optional import all_known
 from pullback.relax.interpreter import conform, evaluate
 from pullback.relax.op_calls import is_call_tir
 from pullback.relax.struct_info import symbolic_vars
@@ -38,23 +39,23 @@ def _straight(main: relax.Function) -> Callable[[Sequence[Any]], Any] | None:
     steps: list[tuple[Any, list[Getter], Mapping[str, Any], relax.Call]] = []
     for binding in main.bindings:
         call = binding.value
-        if not isinstance(binding, relax.VarBinding) or not isinstance(call, relax.Call) or not _is_plain(call):
+        if not isinstance(binding, relax.VarBinding) or not isinstance(call, relax.Call):
             return None
-        getters = [_getter(a, places) for a in call.args]
-        if None in getters:
+        function, getters = _plain(call), all_known(_getter(a, places) for a in call.args)
+        if function is None or getters is None:
             return None
-        steps.append((call.op.numpy, getters, dict(call.attrs), call))  # type: ignore[union-attr, arg-type]
+        steps.append((function, getters, dict(call.attrs), call))
         places[binding.var] = len(main.params) + len(steps) - 1
     result = _getter(main.body.body, places)
     return None if result is None else partial(_run, steps, result)
 
 
-def _is_plain(call: relax.Call) -> bool:
-    """Whether it is an operator with a NumPy meaning and attributes that are known."""
+def _plain(call: relax.Call) -> Callable[..., Any] | None:
+    """The NumPy meaning of a call of an operator whose attributes are known; None where there is none."""
     op = call.op
-    if not isinstance(op, Op) or op.numpy is None or op.family in ("control", "recursion") or is_call_tir(call):
-        return False
-    return not any(map(_has_sizes, call.attrs.values()))
+    if not isinstance(op, Op) or op.family in ("control", "recursion") or is_call_tir(call):
+        return None
+    return None if any(map(_has_sizes, call.attrs.values())) else op.numpy
 
 
 def _has_sizes(value: Any) -> bool:
@@ -70,10 +71,8 @@ def _getter(expr: Any, places: Mapping[relax.Var, int]) -> Getter | None:
         data = expr.data
         return lambda frame: data
     if isinstance(expr, relax.Tuple):
-        fields = [_getter(f, places) for f in expr.fields]
-        if None in fields:
-            return None
-        return lambda frame: tuple([field(frame) for field in fields])  # type: ignore[misc]
+        fields = all_known(_getter(f, places) for f in expr.fields)
+        return None if fields is None else lambda frame: tuple([field(frame) for field in fields])
     if isinstance(expr, relax.TupleGetItem):
         whole, index = _getter(expr.tuple_value, places), expr.index
         return None if whole is None else lambda frame: whole(frame)[index]

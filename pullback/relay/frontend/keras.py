@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.ir.errors import ArgumentError, NameNotFound
+from pullback.ir.optional import all_known
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relay.analysis import free_vars
 from pullback.relay.expr import Expr, Function, Tuple, Var, call_op
@@ -54,9 +55,10 @@ def _keras_shape(name: str, given: Sequence[int] | None, own: Sequence[Any], fir
         sizes = [sizes[0], sizes[2], sizes[3], sizes[1]]
     if sizes and sizes[0] is None:
         sizes[0] = 1
-    if any(s is None for s in sizes):
+    known = all_known(sizes)
+    if known is None:
         raise ArgumentError(f"input {name} has sizes that are not known: {tuple(own)}", hint="give its shape")
-    return tuple(int(s) for s in sizes)  # type: ignore[arg-type]
+    return tuple(int(s) for s in known)
 
 
 def _channels_first(inputs: list[Var], body: Body) -> Function:
@@ -72,10 +74,11 @@ def _channels_first(inputs: list[Var], body: Body) -> Function:
 
 def _turned(x: Var) -> Var:
     """An input of images with its channels first."""
-    shape = x.type_annotation.shape  # type: ignore[union-attr]
-    if len(shape) != 4:
+    type_ = x.type_annotation
+    if not isinstance(type_, TensorType) or type_.ndim != 4:
         return x
-    return Var(x.name, TensorType((shape[0], shape[3], shape[1], shape[2]), x.type_annotation.dtype))  # type: ignore[union-attr]
+    batch, height, width, channels = type_.shape
+    return Var(x.name, TensorType((batch, channels, height, width), type_.dtype))
 
 
 def _first(x: Expr, type_: TensorType) -> Expr:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pullback.relay.expr import Expr, Tuple, call_op, const
+from pullback.relay.expr import Expr, Tuple, call_op, call_several, const
+from pullback.relay.op.dense import dropout_raw
 
 Entry = Callable[[list[Expr], Any, Any], "Expr | None"]
 NAMES: dict[str, Entry] = {}  # by the full name of the graph IR's op
@@ -35,6 +36,11 @@ def _plain(op: str, name: str, **renamed: str) -> None:
     NAMES[f"relax.{op}"] = entry
 
 
+def _alike(op: str) -> None:
+    """An op without attributes, which is relay's under its name."""
+    NAMES[f"relax.{op}"] = lambda args, attrs, call: call_op(op, *args)
+
+
 _ALIKE = """
     abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil cos cosh divide
     equal erf exp floor floor_divide greater greater_equal isfinite isinf isnan left_shift less less_equal log log10
@@ -42,7 +48,7 @@ _ALIKE = """
     right_shift round rsqrt sigmoid sign sin sinh sqrt subtract tan tanh trunc where zeros_like
 """
 for _op in _ALIKE.split():
-    NAMES[f"relax.{_op}"] = lambda args, attrs, call, name=_op: call_op(name, *args)  # type: ignore[misc]
+    _alike(_op)
 for _op in ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "all", "any"):
     _plain(_op, _op)
 for _op in ("softmax", "log_softmax"):
@@ -232,7 +238,7 @@ def _global(args: list[Expr], attrs: Any, call: Any) -> Expr:
 def _batch_norm(args: list[Expr], attrs: Any, call: Any) -> Expr | None:
     """By the statistics that it is given: relay's models are in the form for inference."""
     given = {name: attrs[name] for name in ("axis", "epsilon", "center", "scale")}
-    return call_op("nn.batch_norm", *args, **given).astuple()
+    return call_several("nn.batch_norm", *args, **given).astuple()
 
 
 @named("nn.layer_norm")
@@ -244,9 +250,14 @@ def _layer_norm(args: list[Expr], attrs: Any, call: Any) -> Expr | None:
     return call_op("nn.layer_norm", *args, axis=axes[0], **given)
 
 
-@named("nn.dropout", "dropout")
+@named("nn.dropout")
+def _dropout_and_mask(args: list[Expr], attrs: Any, call: Any) -> Expr:
+    return dropout_raw(args[0], attrs["rate"]).astuple()
+
+
+@named("dropout")
 def _dropout(args: list[Expr], attrs: Any, call: Any) -> Expr:
-    return call_op("nn.dropout", args[0], rate=attrs["rate"] if "rate" in attrs else attrs["p"])[0]
+    return call_op("nn.dropout", args[0], rate=attrs["p"])
 
 
 @named("nn.in_train_phase")

@@ -59,7 +59,7 @@ def spelling(function: relax.Function, inputs: Sequence[str]) -> Spelling:
             counts[kind] += 1
             places[call] = Span(name, 0)
             for arg in call.args:
-                if arg in shown and arg.name not in params:
+                if isinstance(arg, relax.Var) and arg in shown and arg.name not in params:
                     params[arg.name] = f"{name}.{shown[arg]}"
     params = _distinct(params)
     return Spelling(params, {own: Span(name, 0) for own, name in params.items()}, places)

@@ -76,7 +76,7 @@ class _Sweep:
                 for part, of_part in zip(node.fields, adjoint, strict=True):
                     self.accumulate(part, of_part)
             elif isinstance(node, TupleGetItem):
-                size = len(node.tuple_value.checked_type.fields)  # type: ignore[attr-defined]
+                size = len(node.tuple_value.checked_as(TupleType).fields)
                 self.accumulate(node.tuple_value, [adjoint if k == node.index else None for k in range(size)])
             elif moves(node):
                 grad = self.whole(node, adjoint, node.checked_type)

@@ -29,7 +29,7 @@ def generic_gradient(orig: Call, grad: Expr) -> list[Any]:
     Raises DifferentiationError where the operator has no meaning in the graph IR, or this no gradient that relay's
     operators can say.
     """
-    types = [a.checked_type for a in orig.args]  # type: ignore[attr-defined]
+    types = [a.checked_type for a in orig.args]
     from pullback.relay.frontend.names import NAMES  # with the importers, which nobody else needs here
 
     results, grads = _leaves(orig, orig.checked_type), _leaves(grad, orig.checked_type)
@@ -44,10 +44,9 @@ def generic_gradient(orig: Call, grad: Expr) -> list[Any]:
     except UserError as error:
         raise _refusal(orig, error) from None
     assert isinstance(found, Tuple)
-    adjoints, leaves = {}, iter(found.fields)
-    for k in product.required:
-        adjoints[k] = _whole(types[k], leaves)
-    return [adjoints[k] if k in adjoints else zeros(arg, types[k]) for k, arg in enumerate(orig.args)]
+    leaves = iter(found.fields)
+    required = {k: _whole(types[k], leaves) for k in product.required}
+    return [required[k] if k in required else zeros(arg, types[k]) for k, arg in enumerate(orig.args)]
 
 
 def _require_meaning(orig: Call) -> None:

@@ -27,7 +27,7 @@ def has_floats(type_: Type) -> bool:
 
 def moves(call: Call) -> bool:
     """Whether the result of an operator's call may move with its arguments."""
-    return has_floats(call.checked_type) and any(has_floats(a.checked_type) for a in call.args)  # type: ignore[attr-defined]
+    return has_floats(call.checked_type) and any(has_floats(a.checked_type) for a in call.args)
 
 
 def adjoints_of(orig: Call, grad: Expr) -> list[Expr]:
@@ -62,7 +62,7 @@ def _without_rule(orig: Call, grad: Expr) -> list[Expr]:
     as_given = ExprMutator()
     as_given.memo_map[static] = orig
     of_kept = {k: as_given.visit(as_expr(a)) for k, a in zip(kept, _rule(op)(static, grad), strict=True)}
-    return [of_kept[k] if k in of_kept else zeros(a, a.checked_type) for k, a in enumerate(orig.args)]  # type: ignore[attr-defined]
+    return [of_kept[k] if k in of_kept else zeros(a, a.checked_type) for k, a in enumerate(orig.args)]
 
 
 def _adjoint(orig: Call, index: int, adjoint: Any) -> Expr:

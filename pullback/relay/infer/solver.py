@@ -225,7 +225,9 @@ class Solver:
         if not function.type_params:
             return function
         whole = self.resolve(FuncType(function.arg_types, function.ret_type))
-        return substitute(whole, dict(zip(function.type_params, types, strict=True)))  # type: ignore[return-value]
+        found = substitute(whole, dict(zip(function.type_params, types, strict=True)))
+        assert isinstance(found, FuncType)
+        return found
 
 
 def _count(function: FuncType) -> str:

@@ -16,18 +16,23 @@ from pullback.relay.op import (  # noqa: F401
     annotate,
     boxes,
     convolution,
+    copies,
     create,
     dense,
     draw,
     dynamic,
     elementwise,
     index,
+    join,
+    layout,
     loss,
+    masks,
     normalization,
     order,
     pool,
     shape,
     signal,
+    slices,
     sparse,
     spatial,
     user,
@@ -83,7 +88,7 @@ _FUNCTIONS: dict[str, Any] = {  # of several operators, or of other arguments th
     "mean_variance": _reduce.mean_variance,
     "mean_std": _reduce.mean_std,
     "logsumexp": _reduce.logsumexp,
-    "matrix_set_diag": index.matrix_set_diag,
+    "matrix_set_diag": masks.matrix_set_diag,
     "unique": order.unique,
     "segment_sum": order.segment_sum,
     "reverse_reshape": get("contrib_reverse_reshape"),
@@ -134,8 +139,7 @@ for _name in [name for name in _MODULES if name not in ("annotate", "sys")]:
         globals()[_name] = Op.registry[_name]
 for _name, _namespace in _NAMESPACES.items():  # from pullback.relay.op.nn import dense
     _module = ModuleType(f"{__name__}.{_name}", f"The operators of {_namespace!r}.")
-    _module.__getattr__ = _namespace.__getattr__  # type: ignore[method-assign]
-    _module.__dir__ = _namespace.__dir__  # type: ignore[method-assign]
+    vars(_module).update(__getattr__=_namespace.__getattr__, __dir__=_namespace.__dir__)
     sys.modules[_module.__name__] = globals()[_name] = _module
 
 __all__ = ["Op", "OpPattern", "get", *_NAMESPACES, *_REGISTERING, *_HOOKS]

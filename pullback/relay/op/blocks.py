@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pullback.relay.op.shape import layout_transform
+from pullback.relay.op.layout import layout_transform
 
 
 def with_blocks(lower: Callable[..., Any], *layouts: str) -> Callable[..., Any]:

@@ -201,7 +201,7 @@ def _locations(scores: Any, offsets: Any, anchors: Any, **attrs: Any) -> Any:
     return found, ops.sum(cast(valid, "int32"), axis=1)
 
 
-def _locations_type(types: list[Type], attrs: Attrs) -> Type | None:
+def _locations_type(types: list[TensorType], attrs: Attrs) -> Type | None:
     if all(t.is_concrete for t in types):
         return None
     batch, _, count = types[0].shape

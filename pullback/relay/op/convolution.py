@@ -9,6 +9,7 @@ from pullback.ir.errors import ShapeError
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
 from pullback.relay.op.blocks import with_blocks
+from pullback.relay.op.layout import shape_in, sizes_of
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import (
     cast,
@@ -27,7 +28,6 @@ from pullback.relay.op.rules import (
     shape_of,
     total,
 )
-from pullback.relay.op.shape import shape_in, sizes_of
 from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from pullback import relax
 from pullback.ir.errors import ArgumentError, ShapeError
+from pullback.relax.frontend.padding import MODES, cropped
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
-from pullback.relay.expr import Expr, call_op, const
+from pullback.relay.expr import Expr, TupleWrapper, call_op, const
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import (
     axis_of,
@@ -24,6 +25,7 @@ from pullback.relay.op.rules import (
     joined_shape,
     maybe_ints,
     number,
+    places,
     product,
     python_value,
     rank_of,
@@ -245,7 +247,7 @@ for _name, _graph in (("softmax", "softmax"), ("fast_softmax", "softmax"), ("log
 # -- shape
 
 
-def _flat(types: list[Type], attrs: Attrs) -> Type | None:
+def _flat(types: list[TensorType], attrs: Attrs) -> Type | None:
     x = types[0]
     return None if x.is_concrete else TensorType((x.shape[0], product(x.shape[1:])), x.dtype)
 
@@ -277,16 +279,14 @@ def _adapt_pad(args: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 def _pad(x: Any, value: Any, *, pad_width: Any, pad_mode: str) -> Any:
-    flat = [n for pair in pad_width for n in pair]
     if len(pad_width) != rank_of(x):
         raise ShapeError(f"nn.pad: data has {rank_of(x)} axes, pad_width {len(pad_width)} pairs")
-    if any(n < 0 for n in flat):
-        x = _cropped(x, pad_width)
-        flat = [max(n, 0) for n in flat]
+    x, widths = cropped(x, pad_width)
+    flat = [n for pair in widths for n in pair]
     if not any(flat):
         return x
     if pad_mode != "constant":
-        return ops.nn.pad(x, flat, {"edge": "replicate", "reflect": "reflect"}[pad_mode])
+        return ops.nn.pad(x, flat, MODES[pad_mode])
     if isinstance(value, relax.Constant):
         return ops.nn.pad(x, flat, "constant", cast_number(value, dtype_of(x)))
     value = ops.reshape(cast(value, dtype_of(x)), ())
@@ -298,13 +298,6 @@ def cast_number(value: Any, dtype: str) -> Any:
     """The number that a constant of the graph holds."""
     found = value.data.reshape(-1)[0].item()
     return float(found) if "float" in dtype else found
-
-
-def _cropped(x: Any, pad_width: Any) -> Any:
-    axes = [i for i, pair in enumerate(pad_width) if min(pair) < 0]
-    begin = [max(-pad_width[i][0], 0) for i in axes]
-    end = [shape_of(x)[i] - max(-pad_width[i][1], 0) for i in axes]
-    return ops.strided_slice(x, axes, begin, end)
 
 
 def padded_shape(shape: Any, pad_width: Any) -> tuple[Any, ...]:
@@ -332,15 +325,13 @@ def _mirror_pad(x: Any, *, mode: str, pad_width: Any) -> Any:
     for axis, (before, after) in enumerate(pad_width):
         size = shape_of(x)[axis]
         away = 0 if mode == "SYMMETRIC" else 1
-        places = [
+        order = [
             *range(before - 1 + away, away - 1, -1),
             *range(size),
             *range(size - 1 - away, size - 1 - away - after, -1),
         ]
         if before or after:
-            from pullback.relay.op.index import places as constant
-
-            x = ops.take(x, constant(places), axis)
+            x = ops.take(x, places(order), axis)
     return x
 
 
@@ -377,7 +368,7 @@ def _dropout(x: Any, *, rate: float) -> Any:
     return x, ops.ones_like(x)
 
 
-define(
+DROPOUT = define(
     "nn.dropout",
     "data | rate=0.5",
     _dropout,
@@ -388,12 +379,9 @@ define(
 )
 
 
-def dropout_raw(data: Any, rate: float = 0.5) -> Any:
+def dropout_raw(data: Any, rate: float = 0.5) -> TupleWrapper:
     """Both results of dropout: data, and its mask."""
-    found = call_op("nn.dropout", data, rate=rate)
-    from pullback.relay.expr import TupleWrapper
-
-    return TupleWrapper(found.tuple_value, 2)
+    return TupleWrapper(DROPOUT.make((data,), {"rate": rate}), 2)
 
 
 def _l2_normalize(x: Any, *, eps: float, axis: Any) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pullback.ir.errors import ShapeError
 from pullback.relay.attrs import Attrs
-from pullback.relay.op.index import one_hot_shape
+from pullback.relay.op.masks import one_hot_shape
 from pullback.relay.op.order import both, topk_type
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import dtype_name, is_any, tensor_type
@@ -37,8 +37,8 @@ def _dynamic(
     name: str,
     tensors: str,
     attrs: str,
-    values: dict[str, tuple[str, _Convert]],
-    relation: Callable[[list[Type], Attrs], Type],
+    values: Mapping[str, tuple[str, _Convert]],
+    relation: Callable[[list[TensorType], Attrs], Type],
     **rules: Any,
 ) -> None:
     """``dyn.name``, the operator ``name`` whose attributes ``values`` are arguments: argument → (attribute, form)."""
@@ -68,10 +68,10 @@ def _some(count: int) -> tuple[Any, ...]:
     return (AnySize(),) * count
 
 
-def _shaped(op: str, index: int, dtype_of: int | None = 0) -> Callable[[list[Type], Attrs], Type]:
+def _shaped(op: str, index: int, dtype_of: int | None = 0) -> Callable[[list[TensorType], Attrs], Type]:
     """As many sizes as argument ``index`` has elements, of the dtype of argument ``dtype_of`` or of the attributes."""
 
-    def relation(types: list[Type], attrs: Attrs) -> Type:
+    def relation(types: list[TensorType], attrs: Attrs) -> Type:
         dtype = attrs.get("dtype") or ("float32" if dtype_of is None else types[dtype_of].dtype)
         return TensorType(_some(_count(op, types[index])), dtype)
 
@@ -158,10 +158,10 @@ _dynamic(
 )
 
 
-def _spatial(letters: str) -> Callable[[list[Type], Attrs], Type]:
+def _spatial(letters: str) -> Callable[[list[TensorType], Attrs], Type]:
     """data's type, whose spatial sizes are not known."""
 
-    def relation(types: list[Type], attrs: Attrs) -> Type:
+    def relation(types: list[TensorType], attrs: Attrs) -> Type:
         x = types[0]
         sizes = tuple(AnySize() if c in letters else s for c, s in zip(attrs["layout"], x.shape, strict=True))
         return TensorType(sizes, attrs.get("out_dtype") or x.dtype)

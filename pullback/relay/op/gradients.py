@@ -14,6 +14,8 @@ from typing import Any
 from pullback.relay.expr import Call, Constant, Expr, Tuple, as_expr, call_op, const
 from pullback.relay.op.gradient_rules import register_gradient
 from pullback.relay.op.reduce import reduced_axes
+from pullback.relay.op.rules import tensors_of
+from pullback.relay.ty import TensorType, TupleType
 
 Rule = Callable[[Call, Expr], "list[Any]"]
 
@@ -52,7 +54,7 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
 
 def _number(value: float, like: Expr) -> Constant:
     """A scalar of the dtype of ``like``."""
-    return const(value, like.checked_type.dtype)  # type: ignore[attr-defined]
+    return const(value, like.checked_as(TensorType).dtype)
 
 
 def _generic(orig: Call, grad: Expr) -> list[Any]:
@@ -201,9 +203,8 @@ def _transpose(orig: Call, grad: Expr) -> list[Any]:
 
 @_rule("concatenate")
 def _concatenate(orig: Call, grad: Expr) -> list[Any]:
-    types = orig.args[0].checked_type.fields  # type: ignore[attr-defined]
     axis = int(orig.attrs.axis)
-    sizes = [t.shape[axis] for t in types]
+    sizes = [t.shape[axis] for t in tensors_of("concatenate", orig.args[0].checked_type)]
     if not all(isinstance(size, int) for size in sizes):
         return _generic(orig, grad)
     if len(sizes) == 1:
@@ -214,7 +215,7 @@ def _concatenate(orig: Call, grad: Expr) -> list[Any]:
 
 @_rule("stack")
 def _stack(orig: Call, grad: Expr) -> list[Any]:
-    count, axis = len(orig.args[0].checked_type.fields), int(orig.attrs.axis)  # type: ignore[attr-defined]
+    count, axis = len(orig.args[0].checked_as(TupleType).fields), int(orig.attrs.axis)
     return [Tuple(tuple(squeeze(part, axis=[axis]) for part in split(grad, count, axis=axis)))]
 
 
@@ -229,7 +230,7 @@ def _arange(orig: Call, grad: Expr) -> list[Any]:
 
 def _reduced(orig: Call) -> tuple[int, ...]:
     """The axes that a reduction takes, in order."""
-    return reduced_axes(orig.op.name, orig.args[0].checked_type.ndim, orig.attrs)  # type: ignore[attr-defined]
+    return reduced_axes(orig.op.name, orig.args[0].checked_as(TensorType).ndim, orig.attrs)
 
 
 def _unreduced(value: Any, orig: Call) -> Any:
@@ -243,7 +244,7 @@ def _unreduced(value: Any, orig: Call) -> Any:
 def _count(orig: Call) -> Any:
     """The number of elements of which one of a reduction's result is made, as an operand for a quotient."""
     x, axes = orig.args[0], _reduced(orig)
-    shape = x.checked_type.shape  # type: ignore[attr-defined]
+    shape = x.checked_as(TensorType).shape
     if all(isinstance(shape[a], int) for a in axes):
         return _number(math.prod(shape[a] for a in axes), x)
     return sum_(ones_like(x), axis=axes, keepdims=True)
@@ -307,7 +308,7 @@ def _bias_add(orig: Call, grad: Expr) -> list[Any]:
 @_rule("nn.global_avg_pool2d")
 def _global_avg_pool2d(orig: Call, grad: Expr) -> list[Any]:
     x, layout = orig.args[0], str(orig.attrs.layout)
-    height, width = (x.checked_type.shape[layout.index(axis)] for axis in "HW")  # type: ignore[attr-defined]
+    height, width = (x.checked_as(TensorType).shape[layout.index(axis)] for axis in "HW")
     if not isinstance(height, int) or not isinstance(width, int):
         return _generic(orig, grad)
     size = height * width
@@ -316,13 +317,13 @@ def _global_avg_pool2d(orig: Call, grad: Expr) -> list[Any]:
 
 def _converts(orig: Call) -> bool:
     """Whether the result is of another dtype than the arguments."""
-    return any(x.checked_type.dtype != orig.checked_type.dtype for x in orig.args)  # type: ignore[attr-defined]
+    return any(x.checked_as(TensorType).dtype != orig.checked_as(TensorType).dtype for x in orig.args)
 
 
 @_rule("nn.dense")
 def _dense(orig: Call, grad: Expr) -> list[Any]:
     data, weight = orig.args
-    if data.checked_type.ndim != 2 or _converts(orig):  # type: ignore[attr-defined]
+    if data.checked_as(TensorType).ndim != 2 or _converts(orig):
         return _generic(orig, grad)
     return [
         collapse_sum_like(dense(grad, transpose(weight)), data),
@@ -354,10 +355,12 @@ def _batch_matmul(orig: Call, grad: Expr) -> list[Any]:
 
 def _per_row(x: Expr, grad: Any) -> Any:
     """The adjoint of a mean over the first axis of ``x``, for one of its rows."""
-    rows = x.checked_type.shape[0]  # type: ignore[attr-defined]
+    rows = x.checked_as(TensorType).shape[0]
     if isinstance(rows, int):
         return grad / _number(rows, x)
-    return grad / call_op("cast", call_op("take", call_op("shape_of", x), const(0), axis=0), dtype=x.checked_type.dtype)  # type: ignore[attr-defined]
+    return grad / call_op(
+        "cast", call_op("take", call_op("shape_of", x), const(0), axis=0), dtype=x.checked_as(TensorType).dtype
+    )
 
 
 @_rule("nn.cross_entropy")

@@ -20,7 +20,7 @@ def _total(predictions: Any, targets: Any) -> Any:
     return ops.divide(product, number(predictions, float(shape_of(predictions)[0])))
 
 
-def _scalar(types: list[Type], attrs: Attrs) -> Type | None:
+def _scalar(types: list[TensorType], attrs: Attrs) -> Type | None:
     if all(t.is_concrete for t in types):
         return None
     for sizes in zip(types[0].shape, types[1].shape, strict=True):
@@ -48,7 +48,7 @@ def _nll(predictions: Any, targets: Any, weights: Any, *, reduction: str, ignore
     return ops.nn.nll_loss(predictions, targets, weights, reduction=reduction, ignore_index=ignore_index)
 
 
-def _nll_type(types: list[Type], attrs: Attrs) -> Type | None:
+def _nll_type(types: list[TensorType], attrs: Attrs) -> Type | None:
     if all(t.is_concrete for t in types):
         return None
     return TensorType(types[1].shape if attrs["reduction"] == "none" else (), types[0].dtype)

@@ -28,7 +28,7 @@ def _batch_norm(x: Any, *parameters: Any, axis: int, epsilon: float, center: boo
     return found[0], found[1], found[2]
 
 
-def _batch_norm_type(types: list[Type], attrs: Attrs) -> Type | None:
+def _batch_norm_type(types: list[TensorType], attrs: Attrs) -> Type | None:
     if all(t.is_concrete for t in types):
         return None
     return TupleType((types[0], types[3], types[4]))

@@ -70,7 +70,7 @@ def _topk(x: Any, *, k: int, axis: int, ret_type: str, is_ascend: bool, dtype: s
     return {"both": (values, places), "values": values, "indices": places}[ret_type]
 
 
-def topk_type(types: list[Type], k: Any, attrs: Any) -> Type:
+def topk_type(types: list[TensorType], k: Any, attrs: Any) -> Type:
     x = types[0]
     shape = list(x.shape)
     shape[axis_of("topk", attrs["axis"], x.ndim)] = k
@@ -78,7 +78,7 @@ def topk_type(types: list[Type], k: Any, attrs: Any) -> Type:
     return {"both": TupleType((values, places)), "values": values, "indices": places}[attrs["ret_type"]]
 
 
-def _topk_relation(types: list[Type], attrs: Attrs) -> Type | None:
+def _topk_relation(types: list[TensorType], attrs: Attrs) -> Type | None:
     if types[0].is_concrete:
         return None
     size = types[0].shape[axis_of("topk", attrs["axis"], types[0].ndim)]
@@ -137,7 +137,7 @@ def _running(name: str) -> Callable[..., Any]:
     return lower
 
 
-def _running_type(types: list[Type], attrs: Attrs) -> Type | None:
+def _running_type(types: list[TensorType], attrs: Attrs) -> Type | None:
     x = types[0]
     if x.is_concrete:
         return None
@@ -186,7 +186,7 @@ def _unique(values: list[Any], attrs: Any) -> Any:
     return (*result, counts.astype("int32")) if attrs["return_counts"] else result
 
 
-def _unique_type(types: list[Type], attrs: Attrs) -> Type:
+def _unique_type(types: list[TensorType], attrs: Attrs) -> Type:
     x = types[0]
     some = TensorType((AnySize(),), "int32")
     fields = (TensorType((AnySize(),), x.dtype), some, TensorType(x.shape, "int32"), TensorType((1,), "int32"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pullback.ir.errors import ShapeError
@@ -17,10 +18,12 @@ from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
 
 
-def _relation(name: str, rank: int, sizes: Callable[[Any, Attrs], Any]) -> Callable[[list[Type], Attrs], Type | None]:
+def _relation(
+    name: str, rank: int, sizes: Callable[[Any, Attrs], Any]
+) -> Callable[[list[TensorType], Attrs], Type | None]:
     """``sizes(spatial sizes, attrs)`` of the result, where some are not known."""
 
-    def relation(types: list[Type], attrs: Attrs) -> Type | None:
+    def relation(types: list[TensorType], attrs: Attrs) -> Type | None:
         x = types[0]
         layout = attrs["layout"]
         if x.is_concrete or not layout.isalpha():
@@ -96,7 +99,7 @@ for _rank, _space in SPACE.items():
         )
 
 
-def _output(rank: int, attrs: Any, shape: Any) -> list[Any]:
+def _output(rank: int, shape: Any, attrs: Any) -> list[Any]:
     """The sizes asked for; the data's where there are none."""
     wanted = attrs["output_size"]
     return list(shape) if not wanted else list(repeated("output_size", wanted, rank))
@@ -107,7 +110,7 @@ def _adaptive_max(rank: int) -> Callable[..., Any]:
 
     def lower(x: Any, **attrs: Any) -> Any:
         layout = attrs["layout"]
-        wanted = _output(rank, attrs, [shape_of(x)[layout.index(c)] for c in SPACE[rank]])
+        wanted = _output(rank, [shape_of(x)[layout.index(c)] for c in SPACE[rank]], attrs)
         for letter, count in zip(SPACE[rank], wanted, strict=True):
             axis = layout.index(letter)
             size = shape_of(x)[axis]
@@ -124,7 +127,7 @@ def _adaptive_max(rank: int) -> Callable[..., Any]:
 def _adaptive_avg(rank: int) -> Callable[..., Any]:
     def lower(x: Any, **attrs: Any) -> Any:
         layout = attrs["layout"]
-        wanted = _output(rank, attrs, [shape_of(x)[layout.index(c)] for c in SPACE[rank]])
+        wanted = _output(rank, [shape_of(x)[layout.index(c)] for c in SPACE[rank]], attrs)
         op = getattr(ops.nn, f"adaptive_avg_pool{rank}d")
         given = {"layout": layout, "out_layout": attrs["out_layout"] or None}
         return _of_any(lambda data: op(data, tuple(wanted), **given), x)
@@ -139,9 +142,7 @@ for _rank, _space in SPACE.items():
             f"data | output_size=None, layout='NC{_space}', out_layout=''",
             _make(_rank),
             adapt=lambda args, attrs: (args, attrs | {"output_size": maybe_ints("output_size", attrs["output_size"])}),
-            relation=_relation(
-                f"nn.adaptive_{_kind}_pool{_rank}d", _rank, lambda s, attrs, rank=_rank: _output(rank, attrs, s)
-            ),
+            relation=_relation(f"nn.adaptive_{_kind}_pool{_rank}d", _rank, partial(_output, _rank)),
             pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
             doc="Pooling into output_size windows of nearly one size that cover the data.",
         )

@@ -72,7 +72,7 @@ class Op(ir.Op):
     stateful: bool = field(default=False, compare=False)
     tuples: bool = field(default=False, compare=False)
     shown: tuple[str, ...] = field(default=(), compare=False)
-    attributes: dict[str, Any] = field(default_factory=dict, compare=False)
+    noted: dict[str, Any] = field(default_factory=dict, compare=False)  # what set_attr was given
     levels: dict[str, int] = field(default_factory=dict, compare=False)  # with which attributes were noted
 
     @property
@@ -129,8 +129,8 @@ class Op(ir.Op):
 
     def get_attr(self, name: str) -> Any:
         """What is known of the operator under the reference's name, such as ``TOpPattern``; None where nothing is."""
-        if name in self.attributes:
-            return self.attributes[name]
+        if name in self.noted:
+            return self.noted[name]
         known = {"TOpPattern": self.pattern, "TOpIsStateful": self.stateful}
         return known.get(name)
 
@@ -147,11 +147,11 @@ class Op(ir.Op):
         if name in fields:
             vars(self)[fields[name]] = value
         else:
-            self.attributes[name] = value
+            self.noted[name] = value
 
     def reset_attr(self, name: str) -> None:
         """Forget what was noted under the name."""
-        self.attributes.pop(name, None)
+        self.noted.pop(name, None)
         self.levels.pop(name, None)
 
     def add_type_rel(self, rel_name: str, type_rel_func: Callable[..., Any] | None = None) -> Op:
@@ -180,12 +180,12 @@ class Op(ir.Op):
         return self
 
     def set_support_level(self, level: int) -> Op:
-        vars(self)["attributes"]["support_level"] = level
+        self.noted["support_level"] = level
         return self
 
     def set_attrs_type_key(self, key: str) -> Op:
         """Note the name of the operator's kind of attributes, which may be any here."""
-        vars(self)["attributes"]["attrs_type_key"] = key
+        self.noted["attrs_type_key"] = key
         return self
 
     @property
@@ -195,7 +195,7 @@ class Op(ir.Op):
     @property
     def support_level(self) -> int:
         """How near to the core an operator is; 10 where nobody has said."""
-        return int(self.attributes.get("support_level", 10))
+        return int(self.noted.get("support_level", 10))
 
     def __repr__(self) -> str:
         return f"Op({self.name})"

@@ -288,3 +288,10 @@ def number(x: Any, value: Any) -> Any:
     from pullback import relax
 
     return relax.const(value, dtype_of(x))
+
+
+def places(values: Sequence[int], dtype: str = "int32") -> Any:
+    """Whole numbers as a constant of the graph."""
+    from pullback import relax
+
+    return relax.const(np.array(values, dtype))

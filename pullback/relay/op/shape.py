@@ -1,9 +1,9 @@
-"""Operators that change the shape, or the order of elements, and none of their values."""
+"""Operators that change the shape, the order of axes or the dtype, and what a shape is."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pullback.ir.errors import ShapeError
@@ -22,20 +22,13 @@ from pullback.relay.op.rules import (
     maybe_ints,
     number,
     product,
-    python_value,
-    quotient,
     rank_of,
     ratio,
     same,
-    same_size,
     shape_of,
-    tensors_of,
-    total,
 )
 from pullback.relay.ty import Any as AnySize
-from pullback.relay.ty import TensorType, TupleType, Type
-
-_MOVES = {"pattern": OpPattern.INJECTIVE}
+from pullback.relay.ty import TensorType, Type
 
 # -- the dtype
 
@@ -174,7 +167,7 @@ define(
     shown=("newshape",),
     doc="data in another shape. In newshape, 0 copies a size, -1 is what remains, -2 copies all that remain, -3 is\n"
     "the product of two, and -4 splits one into the two sizes that follow. With allowzero, 0 is the size 0.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 
@@ -190,7 +183,7 @@ define(
     adapt=lambda args, attrs: (args, {"newshape": ints("newshape", attrs["newshape"])}),
     shown=("newshape",),
     doc="reshape, whose codes are read from the right.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 
@@ -215,7 +208,7 @@ define(
         else TensorType(_like_shape(types[0].shape, types[1].shape, attrs), types[0].dtype)
     ),
     doc="data with its axes from lhs_begin to lhs_end in the sizes of shape_like's from rhs_begin to rhs_end.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 
@@ -267,7 +260,7 @@ def _squeezed(types: list[Type], attrs: Attrs) -> Type | None:
     return TensorType(tuple(s for i, s in enumerate(x.shape) if i not in axes), x.dtype)
 
 
-define("squeeze", "data | axis=None", _squeeze, relation=_squeezed, adapt=_adapt_squeeze, **_MOVES)
+define("squeeze", "data | axis=None", _squeeze, relation=_squeezed, adapt=_adapt_squeeze, pattern=OpPattern.INJECTIVE)
 
 # -- order
 
@@ -283,7 +276,7 @@ define(
     adapt=lambda args, attrs: (args, {"axes": maybe_ints("axes", attrs["axes"])}),
     shown=("axes",),
     doc="data with its axes in another order, by default the reverse.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 define(
     "reverse",
@@ -292,7 +285,7 @@ define(
     adapt=lambda args, attrs: (args, {"axis": None if attrs["axis"] is None else ints("axis", attrs["axis"])[0]}),
     relation=same,
     doc="The elements along the axis in reverse order.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 define(
     "reverse_sequence",
@@ -302,241 +295,7 @@ define(
     ),
     relation=same,
     doc="The first seq_lengths[b] elements along seq_axis of each b of batch_axis in reverse order.",
-    **_MOVES,
-)
-
-# -- several tensors
-
-
-def _joined(types: list[Type], attrs: Attrs) -> Type | None:
-    fields = tensors_of("concatenate", types[0])
-    if all(t.is_concrete for t in fields):
-        return None
-    rank = fields[0].ndim
-    if any(t.ndim != rank for t in fields):
-        raise ShapeError(f"concatenate: the tensors have {', '.join(str(t.ndim) for t in fields)} axes")
-    axis = axis_of("concatenate", attrs["axis"], rank)
-    columns = list(zip(*(t.shape for t in fields), strict=True))
-    sizes = [same_size("concatenate", c) if i != axis else total(c) for i, c in enumerate(columns)]
-    return TensorType(tuple(sizes), fields[0].dtype)
-
-
-define(
-    "concatenate",
-    "data | axis=0",
-    lambda tensors, *, axis: ops.concat(tensors, axis),
-    tuples=True,
-    relation=_joined,
-    adapt=lambda args, attrs: (args, {"axis": ints("axis", attrs["axis"])[0]}),
-    doc="The tensors of a tuple one after the other along the axis.",
-    **_MOVES,
-)
-
-
-def _stacked(types: list[Type], attrs: Attrs) -> Type | None:
-    fields = tensors_of("stack", types[0])
-    if all(t.is_concrete for t in fields):
-        return None
-    sizes = [same_size("stack", c) for c in zip(*(t.shape for t in fields), strict=True)]
-    sizes.insert(axis_of("stack", attrs["axis"], len(sizes) + 1), len(fields))
-    return TensorType(tuple(sizes), fields[0].dtype)
-
-
-define(
-    "stack",
-    "data | axis=0",
-    lambda tensors, *, axis: ops.stack(tensors, axis),
-    tuples=True,
-    relation=_stacked,
-    doc="The tensors of a tuple side by side along a new axis.",
-    **_MOVES,
-)
-
-
-def _adapt_split(args: list[Any], attrs: dict[str, Any]) -> Any:
-    given = python_value(attrs["indices_or_sections"])
-    return args, attrs | {"indices_or_sections": given if isinstance(given, int) else ints("indices", given)}
-
-
-def _parts(call: Any) -> int:
-    given = call.attrs["indices_or_sections"]
-    return given if isinstance(given, int) else len(given) + 1
-
-
-def _split(x: Any, *, indices_or_sections: Any, axis: int) -> Any:
-    sections, size = indices_or_sections, shape_of(x)[axis_of("split", axis, rank_of(x))]
-    if isinstance(sections, int) and isinstance(size, int) and (sections < 1 or size % sections):
-        hint = "give the places between the parts: relay.split(x, (2, 5), axis)"
-        raise ShapeError(f"split: an axis of size {size} has no {sections} equal parts", hint=hint)
-    parts = ops.split(x, sections, axis)
-    return tuple(parts[i] for i in range(sections if isinstance(sections, int) else len(sections) + 1))
-
-
-def _split_type(types: list[Type], attrs: Attrs) -> Type | None:
-    x, parts = types[0], attrs["indices_or_sections"]
-    if not isinstance(x, TensorType) or x.is_concrete:
-        return None
-    axis = axis_of("split", attrs["axis"], x.ndim)
-    size = x.shape[axis]
-    if isinstance(size, int):
-        return None
-    if isinstance(parts, int):
-        sizes = [quotient(size, parts)] * parts
-    else:
-        sizes = [b - a for a, b in zip((0, *parts), parts, strict=False)] + [total([size, -parts[-1]])]
-    return TupleType(tuple(TensorType((*x.shape[:axis], s, *x.shape[axis + 1 :]), x.dtype) for s in sizes))
-
-
-define(
-    "split",
-    "data | indices_or_sections, axis=0",
-    _split,
-    adapt=_adapt_split,
-    relation=_split_type,
-    returns=_parts,
-    shown=("indices_or_sections",),
-    doc="data in several parts along the axis: in so many equal ones, or cut at these places. A tuple.",
-    **_MOVES,
-)
-
-
-def _meshgrid(tensors: list[Any], *, indexing: str) -> Any:
-    lines = [ops.reshape(t, (1,)) if rank_of(t) == 0 else t for t in tensors]
-    grid = ops.meshgrid(lines, indexing=indexing)
-    return tuple(grid[i] for i in range(len(lines)))
-
-
-define(
-    "meshgrid",
-    "data | indexing='ij'",
-    _meshgrid,
-    tuples=True,
-    returns=lambda call: _count(call.args[0]),
-    doc="The coordinates of a grid: for each tensor of rank 1 (or 0) one with all axes.",
-    **_MOVES,
-)
-
-
-def _count(expr: Any) -> int | None:
-    return len(expr) if hasattr(expr, "fields") else None
-
-
-# -- copies
-
-
-def _repeat(x: Any, *, repeats: int, axis: int | None) -> Any:
-    return ops.repeat(x, repeats, axis)
-
-
-def _repeated(types: list[Type], attrs: Attrs) -> Type | None:
-    x = types[0]
-    if not isinstance(x, TensorType) or x.is_concrete:
-        return None
-    if attrs["axis"] is None:
-        return TensorType((product([*x.shape, attrs["repeats"]]),), x.dtype)
-    axis = axis_of("repeat", attrs["axis"], x.ndim)
-    return TensorType(tuple(product([s, attrs["repeats"]]) if i == axis else s for i, s in enumerate(x.shape)), x.dtype)
-
-
-define(
-    "repeat",
-    "data | repeats, axis=None",
-    _repeat,
-    relation=_repeated,
-    adapt=lambda args, attrs: (args, attrs | {"repeats": ints("repeats", attrs["repeats"])[0]}),
-    pattern=OpPattern.BROADCAST,
-    shown=("repeats",),
-    doc="Each element so many times in a row along the axis, or of the flattened data.",
-)
-
-
-def _adapt_tile(args: list[Any], attrs: dict[str, Any]) -> Any:
-    if is_dynamic(attrs["reps"]):
-        return call_op("dyn.tile", args[0], attrs["reps"])
-    reps = ints("reps", attrs["reps"])
-    if any(r < 1 for r in reps):
-        raise ShapeError(f"tile: reps must be positive, got {list(reps)}")
-    return args, {"reps": reps}
-
-
-def _tiled(types: list[Type], attrs: Attrs) -> Type | None:
-    x, reps = types[0], attrs["reps"]
-    if not isinstance(x, TensorType) or x.is_concrete:
-        return None
-    rank = max(x.ndim, len(reps))
-    shape, reps = (1,) * (rank - x.ndim) + x.shape, (1,) * (rank - len(reps)) + reps
-    return TensorType(tuple(product([s, r]) for s, r in zip(shape, reps, strict=True)), x.dtype)
-
-
-define(
-    "tile",
-    "data | reps",
-    lambda x, *, reps: ops.tile(x, reps),
-    adapt=_adapt_tile,
-    relation=_tiled,
-    pattern=OpPattern.BROADCAST,
-    shown=("reps",),
-    doc="data as a whole, reps[k] times along each axis.",
-)
-
-
-def _adapt_broadcast(args: list[Any], attrs: dict[str, Any]) -> Any:
-    if is_dynamic(attrs["shape"]):
-        return call_op("dyn.broadcast_to", args[0], attrs["shape"])
-    return args, attrs | {"shape": ints("shape", attrs["shape"])}
-
-
-define(
-    "broadcast_to",
-    "data | shape, dtype=''",
-    lambda x, *, shape, dtype: ops.broadcast_to(x, shape),
-    adapt=_adapt_broadcast,
-    relation=lambda types, attrs: None if types[0].is_concrete else TensorType(attrs["shape"], types[0].dtype),
-    pattern=OpPattern.BROADCAST,
-    shown=("shape",),
-)
-define(
-    "broadcast_to_like",
-    "data, broadcast_type",
-    lambda x, like: ops.broadcast_to(x, shape_of(like)),
-    relation=lambda types, attrs: (
-        None if all(t.is_concrete for t in types) else TensorType(types[1].shape, types[0].dtype)
-    ),
-    pattern=OpPattern.BROADCAST,
-)
-
-
-def _collapse(x: Any, shape: tuple[Any, ...]) -> Any:
-    return x if shape == shape_of(x) else ops.collapse_sum_to(x, shape)
-
-
-define(
-    "collapse_sum_like",
-    "data, collapse_type",
-    lambda x, like: _collapse(x, shape_of(like)),
-    relation=lambda types, attrs: (
-        None if all(t.is_concrete for t in types) else TensorType(types[1].shape, types[0].dtype)
-    ),
-    pattern=OpPattern.COMM_REDUCE,
-    doc="data summed over the axes along which collapse_type is repeated when it broadcasts to data's shape.",
-)
-
-
-def _adapt_collapse(args: list[Any], attrs: dict[str, Any]) -> Any:
-    if is_dynamic(attrs["shape"]):
-        return call_op("dyn.collapse_sum_to", args[0], attrs["shape"])
-    return args, attrs | {"shape": ints("shape", attrs["shape"])}
-
-
-define(
-    "collapse_sum_to",
-    "data | shape, dtype=''",
-    lambda x, *, shape, dtype: _collapse(x, tuple(shape)),
-    relation=lambda types, attrs: None if types[0].is_concrete else TensorType(attrs["shape"], types[0].dtype),
-    adapt=_adapt_collapse,
-    pattern=OpPattern.COMM_REDUCE,
-    shown=("shape",),
-    doc="data summed over the axes along which a tensor of the shape is repeated when it broadcasts to data's shape.",
+    pattern=OpPattern.INJECTIVE,
 )
 
 # -- sizes
@@ -560,7 +319,7 @@ define(
     python={"dtype": "int32"},
     relation=lambda types, attrs: TensorType((types[0].ndim,), attrs["dtype"] or "int32"),
     doc="The sizes of data as a tensor of rank 1.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )
 
 
@@ -575,91 +334,5 @@ define(
     python={"dtype": "int32"},
     relation=lambda types, attrs: TensorType((), attrs["dtype"] or "int32"),
     doc="The number of data's elements.",
-    **_MOVES,
-)
-
-# -- layouts
-
-
-def letters(layout: str) -> list[tuple[str, int]]:
-    """``NCHW4c`` as axes and, of those that are parts, their sizes: [("N", 0), …, ("c", 4)]."""
-    found: list[tuple[str, int]] = []
-    digits = ""
-    for letter in layout:
-        if letter.isdigit():
-            digits += letter
-            continue
-        if letter.islower() != bool(digits):
-            raise ShapeError(f"layout {layout!r}: parts of an axis are written with their size, as in NCHW4c")
-        found.append((letter, int(digits or 0)))
-        digits = ""
-    names = [letter for letter, _ in found]
-    if digits or len(set(names)) != len(names) or any(n.islower() and n.upper() not in names for n in names):
-        raise ShapeError(f"{layout!r} is no layout", hint="such as NCHW, or NCHW4c")
-    return found
-
-
-def sizes_of(layout: str, shape: Sequence[Any]) -> dict[str, Any]:
-    """The sizes of whole axes, by their letters, of a tensor of the layout."""
-    names = [name for name, _ in letters(layout)]
-    if len(names) != len(shape):
-        raise ShapeError(f"a tensor of the layout {layout} has {len(names)} axes, not {len(shape)}")
-    found: dict[str, Any] = {}
-    for name, size in zip(names, shape, strict=True):
-        found[name.upper()] = product([found.get(name.upper(), 1), size])
-    return found
-
-
-def shape_in(layout: str, sizes: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The shape of a tensor of the layout whose whole axes have these sizes."""
-    blocks = {name.upper(): size for name, size in letters(layout) if size}
-    return tuple(size or quotient(sizes[name], blocks.get(name, 1)) for name, size in letters(layout))
-
-
-def _transformed(types: list[Type], attrs: Attrs) -> Type | None:
-    x = types[0]
-    if not isinstance(x, TensorType) or x.is_concrete:
-        return None
-    return TensorType(shape_in(attrs["dst_layout"], sizes_of(attrs["src_layout"], x.shape)), x.dtype)
-
-
-def layout_transform(x: Any, *, src_layout: str, dst_layout: str) -> Any:
-    """``x``, whose axes are ``src_layout``, in ``dst_layout``."""
-    source, target = letters(src_layout), letters(dst_layout)
-    if len(source) != rank_of(x):
-        raise ShapeError(f"layout_transform: data has {rank_of(x)} axes, {src_layout} {len(source)}")
-    if {n.upper() for n, _ in source} != {n.upper() for n, _ in target}:
-        raise ShapeError(f"layout_transform: {src_layout} and {dst_layout} do not have the same axes")
-    names, sizes = [n for n, _ in source], list(shape_of(x))
-    for part in [n for n in names if n.islower()]:  # parts go to their axes
-        x, names, sizes = _merged(x, names, sizes, part)
-    for part, size in [(n, s) for n, s in target if n.islower()]:
-        at = names.index(part.upper())
-        if isinstance(sizes[at], int) and sizes[at] % size:
-            raise ShapeError(f"layout_transform: {part.upper()} has {sizes[at]} elements, no multiple of {size}")
-        sizes[at : at + 1] = [sizes[at] // size, size]
-        names[at : at + 1] = [part.upper(), part]
-        x = ops.reshape(x, tuple(sizes))
-    return ops.permute_dims(x, tuple(names.index(n) for n, _ in target))
-
-
-def _merged(x: Any, names: list[str], sizes: list[Any], part: str) -> tuple[Any, list[str], list[Any]]:
-    order = [n for n in names if n != part]
-    order.insert(order.index(part.upper()) + 1, part)
-    x = ops.permute_dims(x, tuple(names.index(n) for n in order))
-    sizes = [sizes[names.index(n)] for n in order]
-    at = order.index(part.upper())
-    sizes[at : at + 2] = [sizes[at] * sizes[at + 1]]
-    del order[at + 1]
-    return ops.reshape(x, tuple(sizes)), order, sizes
-
-
-define(
-    "layout_transform",
-    "data | src_layout, dst_layout",
-    layout_transform,
-    relation=_transformed,
-    shown=("src_layout", "dst_layout"),
-    doc="data, whose axes are src_layout, in dst_layout: NCHW → NHWC, or NCHW → NCHW4c with a part of an axis.",
-    **_MOVES,
+    pattern=OpPattern.INJECTIVE,
 )

@@ -11,9 +11,8 @@ from pullback.ir.errors import ShapeError
 from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
 from pullback.relay.expr import Expr, const
-from pullback.relay.op.index import places
 from pullback.relay.op.registry import OpPattern, define
-from pullback.relay.op.rules import axis_of, dtype_of, ints, quotient, rank_of, shape_of, total
+from pullback.relay.op.rules import axis_of, dtype_of, ints, places, quotient, rank_of, shape_of, total
 from pullback.relay.ty import TensorType, TupleType, Type
 
 
@@ -37,7 +36,7 @@ def _sliding_window(x: Any, *, axis: int, window_shape: Any, strides: Any) -> An
     return x
 
 
-def _windows_type(types: list[Type], attrs: Attrs) -> Type | None:
+def _windows_type(types: list[TensorType], attrs: Attrs) -> Type | None:
     x = types[0]
     if x.is_concrete:
         return None
@@ -116,7 +115,7 @@ def _adapt_stft(args: list[Any], attrs: dict[str, Any]) -> Any:
     return args, attrs | {"n_fft": size, "win_length": length, "hop_length": hop}
 
 
-def _stft_type(types: list[Type], attrs: Attrs) -> Type | None:
+def _stft_type(types: list[TensorType], attrs: Attrs) -> Type | None:
     x = types[0]
     if all(t.is_concrete for t in types):
         return None
@@ -144,7 +143,7 @@ def _reinterpret(values: list[Any], attrs: Any) -> Any:
     return np.ascontiguousarray(values[0]).view(attrs["dtype"])
 
 
-def _reinterpreted(types: list[Type], attrs: Attrs) -> Type:
+def _reinterpreted(types: list[TensorType], attrs: Attrs) -> Type:
     sizes = [np.dtype(t).itemsize for t in (types[0].dtype, attrs["dtype"])]
     if sizes[0] != sizes[1]:
         raise ShapeError(f"reinterpret: {types[0].dtype} and {attrs['dtype']} have different numbers of bits")

@@ -59,7 +59,7 @@ def _fill_empty_rows(values: list[Any], attrs: Any) -> Any:
     return indices[order], elements[order], empty
 
 
-def _filled_type(types: list[Type], attrs: Attrs) -> Type:
+def _filled_type(types: list[TensorType], attrs: Attrs) -> Type:
     some = AnySize()
     indices = TensorType((some, types[0].shape[1]), types[0].dtype)
     return TupleType((indices, TensorType((some,), types[1].dtype), TensorType((some,), "bool")))

@@ -14,7 +14,6 @@ from pullback.relax.op.namespace import ops
 from pullback.relay.attrs import Attrs
 from pullback.relay.expr import call_op
 from pullback.relay.op.convolution import SPACE, window_size
-from pullback.relay.op.index import places
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import (
     cast,
@@ -25,6 +24,7 @@ from pullback.relay.op.rules import (
     is_dynamic,
     of_unknown,
     padding,
+    places,
     product,
     python_value,
     quotient,
@@ -121,7 +121,7 @@ def _upsampling(x: Any, *, layout: str, method: str, **attrs: Any) -> Any:
     return _scaled(x, len(axes), tuple(size), layout, method, mode, "", cubic_alpha=-0.5)
 
 
-def _upsampled(types: list[Type], attrs: Attrs) -> Type | None:
+def _upsampled(types: list[TensorType], attrs: Attrs) -> Type | None:
     x = types[0]
     if x.is_concrete:
         return None
@@ -333,7 +333,7 @@ define(
 def _block_type(power: int) -> Any:
     """block_size to this power is what the height and the width are multiplied by."""
 
-    def relation(types: list[Type], attrs: Attrs) -> Type | None:
+    def relation(types: list[TensorType], attrs: Attrs) -> Type | None:
         x = types[0]
         if x.is_concrete:
             return None

@@ -72,7 +72,7 @@ def resnet(
     axis = layout.index("C")
     data = relay.var("data", shape=tuple(data_shape), dtype=dtype)
     body = batch_norm_infer(data, epsilon=_EPSILON, axis=axis, scale=False, name="bn_data")
-    first = {"channels": filter_list[0], "name": "conv0"} | layouts
+    first: dict[str, Any] = {"channels": filter_list[0], "name": "conv0"} | layouts
     if data_shape[layout.index("H")] <= 32:
         body = conv2d(body, kernel_size=(3, 3), strides=(1, 1), padding=(1, 1), **first)
     else:

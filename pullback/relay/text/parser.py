@@ -37,8 +37,8 @@ class _Definitions(Expressions):
         """Names of a module that the text may use."""
         for name in module.functions:
             self.functions[name] = relay.GlobalVar(name)
-        for header, definition in module.type_definitions.items():
-            self.type_names[header.name] = header
+        for definition in module.type_definitions.values():
+            self.type_names[definition.header.name] = definition.header
             self.constructors.update((c.name, c) for c in definition.constructors)
 
     def _sections(self, meta: Mapping[str, Sequence[Any]]) -> None:

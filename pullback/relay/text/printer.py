@@ -293,6 +293,7 @@ class _Printer:
             return "_"
         if isinstance(pattern, adt.PatternVar):
             return self._declare(pattern.var)
+        assert isinstance(pattern, (adt.PatternTuple, adt.PatternConstructor))
         fields = ", ".join(self._pattern(p) for p in pattern.patterns)
         if isinstance(pattern, adt.PatternTuple):
             return f"({fields})"

@@ -67,7 +67,8 @@ def is_plain(name: str) -> bool:
 
 def tokenize(source: Source, mistakes: Mistakes) -> list[Token]:
     """The tokens without spaces and comments, and an ``end``. What is no token is reported, and ``unknown``."""
-    text, at, tokens = source.text, 0, []
+    text, at = source.text, 0
+    tokens: list[Token] = []
     while at < len(text):
         if tokens and tokens[-1].text == "." and (index := _INDEX.match(text, at)):
             tokens.append(Token("number", index[0], at, index.end()))

@@ -57,11 +57,11 @@ class TypePrinter:
             self.type_vars[id(var)] = name
             parts.append(name if var.kind is TypeKind.Type else f"{name}: {_KIND_NAMES[var.kind]}")
         yield f"[{', '.join(parts)}]" if parts else ""
-        for key, name in outer.items():
-            if name is None:
+        for key, before in outer.items():
+            if before is None:
                 del self.type_vars[key]
             else:
-                self.type_vars[key] = name
+                self.type_vars[key] = before
 
     def type(self, type_: Type) -> str:
         """The type's text."""

@@ -21,6 +21,7 @@ from pullback.relay.expr import Call, Expr, Function, call_op
 from pullback.relay.transform.infra import FunctionPass
 from pullback.relay.transform.parts import is_call, same_call, spread_to_axes, tensor_type
 from pullback.relay.transform.scale_axis import RELUS, SUMS, Request, scale_of, sides_of_sum, weight_of
+from pullback.relay.ty import TensorType
 from pullback.relay.visitor import ExprMutator, children, post_order
 
 
@@ -86,7 +87,7 @@ class _Rewrite(ExprMutator):
         if is_call(call, *RELUS):
             return same_call(call, [self.scaled(call.args[0], scale, axes)])
         if is_call(call, *SUMS):
-            spread = spread_to_axes(scale, call.checked_type.shape, axes)
+            spread = spread_to_axes(scale, call.checked_as(TensorType).shape, axes)
             sides = sides_of_sum(call, [self.offers.get(arg) for arg in call.args])
             operands = [
                 self.scaled(arg, scale, axes) if i in sides else call_op("multiply", self.visit(arg), spread)

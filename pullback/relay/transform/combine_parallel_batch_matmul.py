@@ -14,6 +14,7 @@ from pullback.relay.transform.combine_parallel_conv2d import joined, sliced
 from pullback.relay.transform.infra import FunctionPass
 from pullback.relay.transform.parallel_branches import Branch, Combiner
 from pullback.relay.transform.parts import same_call
+from pullback.relay.ty import TensorType
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class _Products(Combiner):
         return call.attrs.transpose_b and not call.attrs.transpose_a
 
     def together(self, a: Call, b: Call) -> bool:
-        first, second = (c.args[1].checked_type for c in (a, b))
+        first, second = (c.args[1].checked_as(TensorType) for c in (a, b))
         same = first.shape[0] == second.shape[0] and first.shape[2] == second.shape[2]
         return same and first.dtype == second.dtype and a.attrs.out_dtype == b.attrs.out_dtype
 
@@ -54,7 +55,7 @@ class _Products(Combiner):
     def parts(self, data: Expr, branches: list[Branch], depth: int) -> list[Expr]:
         found, start = [], 0
         for branch in branches:
-            columns = branch[0].args[1].checked_type.shape[1]
+            columns = branch[0].args[1].checked_as(TensorType).shape[1]
             found.append(sliced(data, 2, start, columns))
             start += columns
         return found

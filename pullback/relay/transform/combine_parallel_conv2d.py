@@ -15,6 +15,7 @@ from pullback.relay.expr import Call, Expr, Function, Tuple, call_op
 from pullback.relay.transform.infra import FunctionPass
 from pullback.relay.transform.parallel_branches import Branch, Combiner
 from pullback.relay.transform.parts import same_call
+from pullback.relay.ty import TensorType
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class _Convolutions(Combiner):
         layout = a.attrs.kernel_layout
         if any(a.attrs[name] != b.attrs[name] for name in _SAME):
             return False
-        first, second = (c.args[1].checked_type.shape for c in (a, b))
+        first, second = (c.args[1].checked_as(TensorType).shape for c in (a, b))
         return all(first[layout.index(letter)] == second[layout.index(letter)] for letter in "HW")
 
     def combined(self, branches: list[Branch]) -> Call:
@@ -66,19 +67,19 @@ class _Convolutions(Combiner):
         return same_call(first, [first.args[0], weight], channels=channels)
 
     def fits(self, a: Call, b: Call, index: int) -> bool:
-        first, second = (c.args[index].checked_type for c in (a, b))
+        first, second = (c.args[index].checked_as(TensorType) for c in (a, b))
         axis = self._axis(a, index)
         if first.dtype != second.dtype or first.ndim != second.ndim or axis < 0:
             return False
-        place = a.checked_type.ndim - first.ndim + axis
+        place = a.checked_as(TensorType).ndim - first.ndim + axis
         for call, given in ((a, first), (b, second)):
-            if given.shape[axis] != call.checked_type.shape[place]:
+            if given.shape[axis] != call.checked_as(TensorType).shape[place]:
                 return False
         return all(i == axis or first.shape[i] == second.shape[i] for i in range(first.ndim))
 
     def _axis(self, call: Call, index: int) -> int:
         """Where the channels are in an argument."""
-        return self.axis - call.checked_type.ndim + call.args[index].checked_type.ndim
+        return self.axis - call.checked_as(TensorType).ndim + call.args[index].checked_as(TensorType).ndim
 
     def following(self, data: Expr, calls: list[Call], parent: int) -> Call:
         first = calls[0]
@@ -104,4 +105,4 @@ class _Convolutions(Combiner):
 
 
 def _channels(call: Call) -> int:
-    return call.args[1].checked_type.shape[call.attrs.kernel_layout.index("O")]
+    return call.args[1].checked_as(TensorType).shape[call.attrs.kernel_layout.index("O")]

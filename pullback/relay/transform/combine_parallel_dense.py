@@ -13,11 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pullback.ir.module import IRModule
-from pullback.relay.expr import Call, Expr, Function, Tuple, call_op
+from pullback.relay.expr import Call, Expr, Function, Tuple, call_op, call_several
 from pullback.relay.transform.combine_parallel_conv2d import joined, sliced
 from pullback.relay.transform.infra import FunctionPass
 from pullback.relay.transform.parallel_branches import Branch, Combiner
 from pullback.relay.transform.parts import is_call, same_call
+from pullback.relay.ty import TensorType
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class _ToBatch(Combiner):
         return same_call(first, args)
 
     def parts(self, data: Expr, branches: list[Branch], depth: int) -> list[Expr]:
-        pieces = call_op("split", data, indices_or_sections=len(branches), axis=0)
+        pieces = call_several("split", data, indices_or_sections=len(branches), axis=0)
         return [call_op("squeeze", pieces[i], axis=[0]) for i in range(len(branches))]
 
 
@@ -68,14 +69,14 @@ def _stacked(exprs: list[Expr]) -> Call:
 
 def _row(expr: Expr) -> Expr:
     """A vector as a matrix of one row, so that it still broadcasts along rows when it is stacked."""
-    return call_op("expand_dims", expr, axis=0) if expr.checked_type.ndim == 1 else expr
+    return call_op("expand_dims", expr, axis=0) if expr.checked_as(TensorType).ndim == 1 else expr
 
 
 class _ToOne(Combiner):
     name = "nn.dense"
 
     def together(self, a: Call, b: Call) -> bool:
-        first, second = (c.args[1].checked_type for c in (a, b))
+        first, second = (c.args[1].checked_as(TensorType) for c in (a, b))
         return a.attrs.out_dtype == b.attrs.out_dtype and first.shape[1] == second.shape[1]
 
     def combined(self, branches: list[Branch]) -> Call:
@@ -84,33 +85,33 @@ class _ToOne(Combiner):
         return same_call(first, [first.args[0], weight], units=sum(_units(branch) for branch in branches))
 
     def fits(self, a: Call, b: Call, index: int) -> bool:
-        first, second = (c.args[index].checked_type for c in (a, b))
+        first, second = (c.args[index].checked_as(TensorType) for c in (a, b))
         return first.dtype == second.dtype and first.ndim == second.ndim and first.shape[:-1] == second.shape[:-1]
 
     def following(self, data: Expr, calls: list[Call], parent: int) -> Call:
         first = calls[0]
         args = []
         for i, arg in enumerate(first.args):
-            axis = max(arg.checked_type.ndim - 1, 0)
-            wide = [_as_wide(c.args[i], c.args[parent].checked_type.shape[-1], axis) for c in calls]
+            axis = max(arg.checked_as(TensorType).ndim - 1, 0)
+            wide = [_as_wide(c.args[i], c.args[parent].checked_as(TensorType).shape[-1], axis) for c in calls]
             args.append(data if i == parent else joined(wide, axis))
         return same_call(first, args)
 
     def parts(self, data: Expr, branches: list[Branch], depth: int) -> list[Expr]:
         found, start = [], 0
         for branch in branches:
-            found.append(sliced(data, branch[0].checked_type.ndim - 1, start, _units(branch)))
+            found.append(sliced(data, branch[0].checked_as(TensorType).ndim - 1, start, _units(branch)))
             start += _units(branch)
         return found
 
 
 def _units(branch: Branch) -> int:
-    return branch[0].args[1].checked_type.shape[0]
+    return branch[0].args[1].checked_as(TensorType).shape[0]
 
 
 def _as_wide(expr: Expr, width: int, axis: int) -> Expr:
     """An operand that is one number for a row, repeated for each element of it."""
-    known = expr.checked_type
+    known = expr.checked_as(TensorType)
     if known.ndim == 0:
         expr = call_op("expand_dims", expr, axis=-1)
     elif width == 1 or known.shape[-1] != 1:

@@ -24,6 +24,7 @@ from pullback.relay.expr import Call, Expr, Function
 from pullback.relay.transform.infra import FunctionPass
 from pullback.relay.transform.parts import same_call
 from pullback.relay.transform.rewrite_layouts import LayoutRewriter
+from pullback.relay.ty import TensorType
 
 # The layout of a weight that belongs to that of the data, of each kind of convolution.
 _KERNELS: dict[str, dict[str, str]] = {
@@ -100,5 +101,5 @@ def _of_convolution(call: Call, wanted: Sequence[str]) -> dict[str, str]:
 
 def _is_depthwise(call: Call) -> bool:
     """Whether each channel has a group of its own."""
-    channels = call.args[0].checked_type.shape[call.attrs.data_layout.index("C")]
+    channels = call.args[0].checked_as(TensorType).shape[call.attrs.data_layout.index("C")]
     return call.attrs.groups > 1 and call.attrs.groups == channels

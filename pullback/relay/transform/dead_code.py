@@ -13,7 +13,7 @@ read it: a cell that a ``Let`` binds here, and whose variable stands nowhere but
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from pullback.ir.depth import deep
 from pullback.relay.duplicate import bound_once
@@ -122,7 +122,7 @@ class _Live:
         else:
             self._pending.extend((child, function, binding) for child in children(node))
 
-    def _is_cell(self, ref: Any) -> bool:
+    def _is_cell(self, ref: Any) -> TypeGuard[Var]:
         return isinstance(ref, Var) and ref in self._lets and isinstance(self._lets[ref].value, RefCreate)
 
     def _use(self, variable: Var, function: Any, binding: Var | None) -> None:

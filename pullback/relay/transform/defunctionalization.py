@@ -200,7 +200,7 @@ class _Converter(LetMutator):
 
     def binding(self, let: Let) -> Expr | None:
         value = let.value
-        if isinstance(value, (Function, GlobalVar, Constructor)) and value.checked_type.type_params:
+        if isinstance(value, (Function, GlobalVar, Constructor)) and value.checked_as(FuncType).type_params:
             self.templates[let.variable] = value
             return None
         if isinstance(value, Function) and not is_primitive(value):
@@ -265,7 +265,7 @@ class _Converter(LetMutator):
         captured = [v for v in free_vars(function) if v is not itself and v not in self.templates]
         inner = _Converter(self.program, types, {})
         inner.templates.update({v: t for v, t in self.templates.items() if v is not itself})
-        closures = self._of(function.checked_type, inner)
+        closures = self._of(function.checked_as(FuncType), inner)
         inputs = tuple(inner.visit_type(v.checked_type) for v in captured)
         constructor = closures.constructor(inputs)
         fields = tuple(Var(v.name, t) for v, t in zip(captured, inputs, strict=True))

@@ -64,6 +64,7 @@ def _value(expr: Expr) -> Any:
     """The array of a constant, the arrays of a tuple of constants, or None."""
     if isinstance(expr, Constant):
         return expr.data.numpy()
-    if isinstance(expr, Tuple) and all(isinstance(f, Constant) for f in expr.fields):
-        return tuple(f.data.numpy() for f in expr.fields)  # type: ignore[attr-defined]
+    if isinstance(expr, Tuple):
+        constants = [f for f in expr.fields if isinstance(f, Constant)]
+        return tuple(f.data.numpy() for f in constants) if len(constants) == len(expr.fields) else None
     return None

@@ -66,7 +66,7 @@ class WrittenFunctionPass(FunctionPass):
 
     transform: Callable[..., Function] = field(repr=False)
     opt_level: int = 0
-    name: str = ""  # type: ignore[assignment]
+    name: str = ""
     required: tuple[str, ...] = ()
 
     def function(self, function: Function, module: IRModule) -> Function:
@@ -97,7 +97,7 @@ def function_pass(
     level = whole("opt_level", opt_level)
 
     def make(given: Any) -> Any:
-        shown = name or getattr(given, "__name__", type(given).__name__)
+        shown: str = name if name else getattr(given, "__name__", type(given).__name__)
         if inspect.isclass(given):
             return pass_of_class(given, WrittenFunctionPass, "transform_function", (level, shown, names))
         if not callable(given):

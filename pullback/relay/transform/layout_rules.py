@@ -154,22 +154,25 @@ def _both_plain(new: Any, old: list[Layout]) -> bool:
     return old[0] is not None and is_plain(old[0]) and sorted(old[0]) == sorted(new[0])
 
 
-def _same_axes(new: Any, old: list[Layout], rank: int) -> bool:
-    """Whether the first argument had a plain layout, and has the same axes now, some in blocks perhaps."""
-    known = old[0] is not None and is_plain(old[0]) and len(old[0]) == rank
-    return known and (new is None or sorted(primal(new[0])) == sorted(old[0]))  # type: ignore[arg-type]
+def _same_axes(new: Any, old: list[Layout], rank: int) -> str | None:
+    """The first argument's layout, where it was plain, and has the same axes now, some in blocks perhaps."""
+    before = old[0]
+    if before is None or not is_plain(before) or len(before) != rank:
+        return None
+    return before if new is None or sorted(primal(new[0])) == sorted(before) else None
 
 
 def _reduce(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[TensorType]) -> Inferred | None:
     """Blocks of an axis that is summed up are too; of one that is kept they are of size 1."""
-    if not _same_axes(new, old, types[0].ndim):
+    before = _same_axes(new, old, types[0].ndim)
+    if before is None:
         return None
-    layout = old[0] if new is None else new[0]
+    layout = before if new is None else new[0]
     given = attrs["axis"]
     axes = range(types[0].ndim) if given is None else [a % types[0].ndim for a in _ints(given)]
-    gone = {old[0][a] for a in axes}  # type: ignore[index]
+    gone = {before[a] for a in axes}
     if attrs["exclude"]:
-        gone = set(old[0]) - gone  # type: ignore[arg-type]
+        gone = set(before) - gone
     out, new_axes = "", []
     for i, part in enumerate(parts(layout)):
         letter = part[-1]
@@ -190,13 +193,14 @@ def _ints(value: Any) -> Sequence[int]:
 
 def _pad(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[TensorType]) -> Inferred | None:
     """Of an axis in blocks, whole ones are added."""
-    if not _same_axes(new, old, types[0].ndim):
+    before = _same_axes(new, old, types[0].ndim)
+    if before is None:
         return None
-    layout = old[0] if new is None else new[0]
+    layout = before if new is None else new[0]
     sizes = {part[-1].upper(): int(part[:-1]) for part in parts(layout) if part[-1].islower()}
     widths = []
     for letter in letters(layout):
-        added = attrs["pad_width"][old[0].index(letter)] if letter.isupper() else (0, 0)  # type: ignore[union-attr]
+        added = attrs["pad_width"][before.index(letter)] if letter.isupper() else (0, 0)
         if any(n % sizes.get(letter, 1) for n in added):
             return None
         widths.append(tuple(n // sizes.get(letter, 1) for n in added))
@@ -230,12 +234,12 @@ def _squeeze(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[Ten
 
 def _strided_slice(attrs: dict[str, Any], new: Any, old: list[Layout], types: list[TensorType]) -> Inferred | None:
     """Without axes, begin and end are said of all of them, in their new order."""
-    layout = old[0] if new is None else new[0]
+    source = old[0]
+    layout = source if new is None else new[0]
     if new is None:
         return Inferred([layout], [layout], attrs)
-    if not _both_plain(new, old):
+    if source is None or not _both_plain(new, old):
         return None
-    source: str = old[0]  # type: ignore[assignment]
     if attrs["axes"]:
         moved = tuple(new[0].index(source[axis % types[0].ndim]) for axis in attrs["axes"])
         return Inferred([layout], [layout], {**attrs, "axes": moved})

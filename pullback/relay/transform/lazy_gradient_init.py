@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pullback import ir
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
 from pullback.ir.passes import Pass
@@ -112,7 +113,7 @@ class _Cells(ExprMutator):
         """The function of tensors, by its twin."""
         params = tuple(Var(p.name, p.checked_type, span=p.span) for p in function.params)
         args = tuple(self.wrapped(p, p.type_annotation) for p in params)
-        body = self.unwrapped(Call(twin, args), function.body.checked_type)  # type: ignore[attr-defined]
+        body = self.unwrapped(Call(twin, args), function.body.checked_type)
         return function.replace(params=params, body=body)
 
     # ---- between tensors and cells
@@ -144,18 +145,19 @@ class _Cells(ExprMutator):
         hint = "it converts tensors, tuples, data types and functions of them"
         raise UserError(f"LazyGradientInit cannot convert a {type(type_).__name__}", span=span_of(value), hint=hint)
 
-    def _converter(self, type_: Any, wrap: bool) -> GlobalVar:
+    def _converter(self, type_: TypeCall | GlobalTypeVar, wrap: bool) -> GlobalVar:
         """The function that converts the values of a data type."""
         key = type_, wrap
         if key not in self.converters:
             header = type_.func if isinstance(type_, TypeCall) else type_
+            assert isinstance(header, GlobalTypeVar)
             name = self.module.unique_name(f"_GradCell_{'Wrap' if wrap else 'Unwrap'}_{header.name}")
             self.converters[key] = GlobalVar(name)
             self.module[name] = Function((), Tuple(()))  # takes the name
             self.module[name] = self._conversion(type_, header, wrap)
         return self.converters[key]
 
-    def _conversion(self, type_: Any, header: GlobalTypeVar, wrap: bool) -> Function:
+    def _conversion(self, type_: TypeCall | GlobalTypeVar, header: GlobalTypeVar, wrap: bool) -> Function:
         data = self.types.known[header.name]
         given = dict(zip(data.type_vars, type_.args if isinstance(type_, TypeCall) else (), strict=True))
         lifted, clauses = self.types.visit(type_), []
@@ -194,14 +196,14 @@ class _Cells(ExprMutator):
             return self.wrapped(function, function.checked_type)
         return super().visit_function(function)
 
-    def visit_op(self, op: Op) -> Any:
+    def visit_op(self, op: ir.Op) -> Any:
         hint = f"write a function that calls it: relay.Function([x], relay.{op.name}(x))"
         raise UserError(f"LazyGradientInit: operator {op.name} is used where it is not called", hint=hint)
 
     def visit_call(self, call: Call) -> Expr:
         if not isinstance(call.op, Op):
             return super().visit_call(call)
-        type_, arg_types = call.checked_type, [a.checked_type for a in call.args]  # type: ignore[attr-defined]
+        type_, arg_types = call.checked_type, [a.checked_type for a in call.args]
         name = call.op.name
         if name in _FILLED and isinstance(type_, TensorType):
             return Call(self.cell[_FILLED[name]], (self._filled(call, type_),), span=call.span)
@@ -219,6 +221,6 @@ class _Cells(ExprMutator):
             kind = call.op.name.removesuffix("_like")
             made = call_op(kind, shape=type_.shape, dtype=type_.dtype)
         else:
-            args = (self.unwrapped(self.visit(a), a.checked_type) for a in call.args)  # type: ignore[attr-defined]
+            args = (self.unwrapped(self.visit(a), a.checked_type) for a in call.args)
             made = Call(call.op, tuple(args), call.attrs)
         return Function((), made, type_)

@@ -29,6 +29,7 @@ from pullback.ir.depth import on_large_stack
 from pullback.ir.errors import InternalError, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.op import Op
+from pullback.ir.optional import all_known
 from pullback.relay.adt import (
     Clause,
     Constructor,
@@ -403,8 +404,8 @@ class _Evaluator:
         joined = self._join(branches, results, name)
         self.store = {}
         for cell in before:
-            contents = [store.get(cell) for store in stores]
-            if None not in contents:
+            contents = all_known(store.get(cell) for store in stores)
+            if contents is not None:
                 self.store[cell] = self._join(branches, contents, name)
         return joined
 
@@ -527,8 +528,8 @@ class _Renamed:
         if isinstance(pattern, PatternWildcard) or code is None:
             return None
         assert isinstance(pattern, (PatternConstructor, PatternTuple))
-        fields = [self.value(p, None) for p in pattern.patterns]
-        if any(f is None for f in fields):
+        fields = all_known(self.value(p, None) for p in pattern.patterns)
+        if fields is None:
             return None
         if isinstance(pattern, PatternConstructor):
             if len(pattern.patterns) != len(pattern.constructor.inputs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def is_value(op: Any) -> bool:
     return isinstance(op, Op) and not op.stateful and op.name not in _DRAWN
 
 
-def is_call(expr: Any, *names: str) -> bool:
+def is_call(expr: Any, *names: str) -> TypeGuard[Call]:
     """Whether it is a call of one of the operators."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
 

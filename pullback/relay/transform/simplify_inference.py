@@ -38,15 +38,16 @@ class SimplifyInference(FunctionPass):
 class _Simplify(CallRewriter):
     def rewrite(self, old: Call, new: Call) -> Expr | None:
         rule = _RULES.get(new.op.name) if is_call(new, *_RULES) else None
-        return None if rule is None else rule(new.attrs, list(new.args), old.args[0].checked_type)
+        return None if rule is None else rule(new.attrs, list(new.args), old.args[0].checked_as(TensorType))
 
     def visit_tuple_getitem(self, item: TupleGetItem) -> Expr:
         new = super().visit_tuple_getitem(item)
         if item.index or not isinstance(new, TupleGetItem):
             return new
         if is_call(new.tuple_value, "nn.batch_norm"):
-            call = new.tuple_value
-            return batch_norm(call.attrs, list(call.args), item.tuple_value.args[0].checked_type)
+            call, before = new.tuple_value, item.tuple_value
+            assert isinstance(before, Call)
+            return batch_norm(call.attrs, list(call.args), before.args[0].checked_as(TensorType))
         return new.tuple_value.args[0] if is_call(new.tuple_value, "nn.dropout") else new
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.relay.expr import Constant, Function, GlobalVar, Var
@@ -47,7 +47,7 @@ class Cell:
 
     function: Block
     binding: Binding | None = None
-    writes: list[Binding] = None  # type: ignore[assignment]
+    writes: list[Binding] = field(default_factory=list)
 
     @property
     def escaped(self) -> bool:

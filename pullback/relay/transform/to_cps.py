@@ -90,6 +90,13 @@ def un_cps(func: Function) -> Function:
 UnCPS = un_cps
 
 
+def _known(type_: Type | None) -> Type:
+    """A type of a program in which all are inferred."""
+    if type_ is None:
+        raise InternalError("inference has left a type open")
+    return type_
+
+
 def _substituted(type_: Type | None, types: dict[Any, Type]) -> Type | None:
     return None if type_ is None else substitute(type_, types)
 
@@ -155,7 +162,7 @@ class _Converter:
 
     def function(self, function: Function) -> Function:
         params = [self.bind(p) for p in function.params]
-        k = Var("k", FuncType((self.types.visit(function.ret_type),), self.answer))
+        k = Var("k", FuncType((self.types.visit(_known(function.ret_type)),), self.answer))
         body = self.body(function.body, k)
         return function.replace(params=(*params, k), body=body, ret_type=self.answer)
 
@@ -184,7 +191,7 @@ class _Converter:
         variable = self.bind(let.variable)
         if isinstance(let.value, Call):
             return lambda rest: self.continued(let.value, self.rest(variable, rest))
-        k = Var("k", FuncType((variable.type_annotation,), self.answer))
+        k = Var("k", FuncType((_known(variable.type_annotation),), self.answer))
         decided = self.continued(let.value, k)
         return lambda rest: Let(k, self.rest(variable, rest), decided, span=let.span)
 

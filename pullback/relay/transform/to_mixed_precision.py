@@ -17,6 +17,7 @@ from typing import Any
 
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.ir.module import IRModule
+from pullback.ir.optional import all_known
 from pullback.ir.pass_context import PassContext, register_option
 from pullback.relay.adt import Clause, Match
 from pullback.relay.expr import (
@@ -141,8 +142,8 @@ class _Mixed(ExprMutator):
         if expr in self.types:
             return self.types[expr]
         if isinstance(expr, Tuple):
-            fields = tuple(self.type_of(field) for field in expr.fields)
-            return None if None in fields else TupleType(fields)  # type: ignore[arg-type]
+            fields = all_known(self.type_of(field) for field in expr.fields)
+            return None if fields is None else TupleType(fields)
         if isinstance(expr, TupleGetItem):
             of = self.type_of(expr.tuple_value)
             return of.fields[expr.index] if isinstance(of, TupleType) else None
@@ -217,9 +218,9 @@ class _Mixed(ExprMutator):
 
     def visit_call(self, call: Call) -> Expr:
         if not isinstance(call.op, Op):
-            op, args = self.visit(call.op), tuple(self.before(arg) for arg in call.args)
-            same = op is call.op and all(a is b for a, b in zip(args, call.args, strict=True))
-            new = call if same else Call(op, args, call.attrs, call.type_args, span=call.span)
+            op, given = self.visit(call.op), [self.before(arg) for arg in call.args]
+            same = op is call.op and all(a is b for a, b in zip(given, call.args, strict=True))
+            new = call if same else Call(op, given, call.attrs, call.type_args, span=call.span)
             self.types[new] = call.checked_type
             return new
         args = [self.visit(arg) for arg in call.args]
@@ -231,9 +232,9 @@ class _Mixed(ExprMutator):
         if not attrs and all(a is b for a, b in zip(args, call.args, strict=True)):
             return call
         new = same_call(call, args, **attrs)
-        types = [self.type_of(arg) for arg in args]
-        if None not in types:
-            self.types[new] = result_type(new.op, types, new.attrs)  # type: ignore[arg-type]
+        types = all_known(self.type_of(arg) for arg in args)
+        if types is not None:
+            self.types[new] = result_type(new.op, types, new.attrs)
         return new if kind == NEVER or summed == result else self.cast(new, result)
 
     def widened(self, arg: Expr) -> Expr:
@@ -283,8 +284,8 @@ def _dtypes(type_: Type | None) -> list[str] | None:
         return [type_.dtype]
     if not isinstance(type_, TupleType):
         return None
-    found = [_dtypes(field) for field in type_.fields]
-    return None if None in found else [dtype for each in found for dtype in each]  # type: ignore[union-attr]
+    found = all_known(_dtypes(field) for field in type_.fields)
+    return None if found is None else [dtype for each in found for dtype in each]
 
 
 def _with_dtype(call: Call, dtype: str) -> dict[str, str]:

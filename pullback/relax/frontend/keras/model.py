@@ -18,7 +18,8 @@ from pullback.relax.frontend.imported import Imported
 from pullback.relax.frontend.keras.losses import Penalized, loss_of
 from pullback.relax.frontend.keras.optimizers import optimizer_of
 from pullback.relax.frontend.keras.table import KERAS
-from pullback.relax.frontend.keras.trace import Trace, _flat
+from pullback.relax.frontend.keras.tensors import flat
+from pullback.relax.frontend.keras.trace import Trace
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.tir.expr import Var as Size
 
@@ -68,7 +69,7 @@ class KerasModel(Imported):
             check_supported(KERAS, trace.missing)
             raise
         check_supported(KERAS, trace.missing)
-        outputs = _flat(found)
+        outputs = flat(found)
         self.has_mask = any(getattr(t, "_keras_mask", None) is not None for t in outputs)
         values = tuple(trace.unwrapped(t) for t in outputs)
         self.outputs = len(values)
@@ -175,10 +176,8 @@ def _example_of(model: Any, example: Any) -> list[TensorStructInfo]:
             )
         return _types([(tuple(t.shape), str(t.dtype)) for t in inputs])
     given = list(example) if isinstance(example, (list, tuple)) else [example]
-    types = [e if isinstance(e, TensorStructInfo) else None for e in given]
-    if all(t is not None for t in types):
-        found: list[TensorStructInfo] = types  # type: ignore[assignment]
-    else:
+    found = [e for e in given if isinstance(e, TensorStructInfo)]
+    if len(found) < len(given):
         arrays = [np.asarray(e) for e in given]
         shapes = [(None, *a.shape[1:]) for a in arrays]
         found = _types([(s, _dtype(a)) for s, a in zip(shapes, arrays, strict=True)])

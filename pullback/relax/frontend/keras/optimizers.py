@@ -81,10 +81,11 @@ class KerasAdam(Moments):
         rate = now.values["lr"] * op.sqrt(left) / powers_left(now.scalars, "beta1_prod")
         return {**super().prepare(now), "rate": rate}
 
-    def update(self, step: Step, param: Var, gradient: Var, m: Var, v: Var, *greatest: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, *slots: Var) -> Sequence[Expr]:
         dtype = param.dtype
+        m, v, *greatest = slots
         m, v = self.averages(step, gradient, m, v)
-        greatest = tuple(step.emit(op.maximum(old, v), "v_max_new") for old in greatest)
+        greatest = [step.emit(op.maximum(old, v), "v_max_new") for old in greatest]
         size = op.add(op.sqrt(greatest[0] if greatest else v), step.value("eps", dtype))
         move = op.divide(op.multiply(step.value("rate", dtype), m), size)
         return op.subtract(shrunk(step, param), move), m, v, *greatest
@@ -105,8 +106,9 @@ class KerasAdamax(Moments):
     def prepare(self, now: Now) -> Mapping[str, Scalar]:
         return {"rate": now.values["lr"] / powers_left(now.scalars, "beta1_prod")}
 
-    def update(self, step: Step, param: Var, gradient: Var, m: Var, u: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, *slots: Var) -> Sequence[Expr]:
         dtype = param.dtype
+        m, u = slots
         m = step.emit(average(step, m, gradient, "beta1"), "m_new")
         u = step.emit(op.maximum(op.multiply(step.value("beta2", dtype), u), op.abs(gradient)), "u_new")
         move = op.divide(op.multiply(step.value("rate", dtype), m), op.add(u, step.value("eps", dtype)))
@@ -152,8 +154,9 @@ class KerasAdagrad(_Decoupled):
     def slots_of(self, param: Var) -> Mapping[str, State]:
         return {"s": State(param.struct_info, self.initial_accumulator_value, param.name)}  # type: ignore[arg-type]
 
-    def update(self, step: Step, param: Var, gradient: Var, s: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, *slots: Var) -> Sequence[Expr]:
         dtype = param.dtype
+        (s,) = slots
         s = step.emit(op.add(s, op.multiply(gradient, gradient)), "s_new")
         size = op.sqrt(op.add(s, step.value("eps", dtype)))
         return op.subtract(shrunk(step, param), op.divide(op.multiply(step.value("lr", dtype), gradient), size)), s

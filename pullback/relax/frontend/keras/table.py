@@ -21,8 +21,7 @@ from pullback.relax.expr import Expr, as_relax
 from pullback.relax.frontend.converters import Converters
 from pullback.tir.expr import FLOATS
 
-KERAS = Converters("keras")
-KERAS.head = """# Layers and operations of Keras
+HEAD = """# Layers and operations of Keras
 
 Written by `python -m pullback converters keras --markdown`; a test compares it with the table of conversions.
 `layers.X` is `keras.layers.X`, `ops.X` the class behind a function of `keras.ops`. Other layers, those of yours too,
@@ -31,7 +30,9 @@ missing is added by [`register_converter`](../../pullback/relax/frontend/convert
 
 Results are Keras's, and gradients too, within the rounding of their dtype. Random numbers have the same distribution
 and other bits.
-"""  # type: ignore[attr-defined]  what its page begins with
+"""
+
+KERAS = Converters("keras", HEAD)
 
 
 class Call:

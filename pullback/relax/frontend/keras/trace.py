@@ -8,113 +8,38 @@ names, shared layers, models in models. Weights are tensors of that kind too, in
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
-from types import FunctionType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from keras import KerasTensor, StatelessScope
+from keras import KerasTensor
 from keras import ops as operations
-from keras.src import tree
-from keras.src.activations import activations
 from keras.src.backend import Variable as KerasVariable
 from keras.src.backend.common.dtypes import result_type
-from keras.src.layers import layer as layer_module
 from keras.src.layers.layer import Layer
-from keras.src.ops.operation import Operation
-from keras.src.random.seed_generator import SeedGenerator
-from keras.src.utils import traceback_utils
 
-from pullback.ir.errors import ArgumentError, InternalError, UserError
-from pullback.ir.forks import renewed
+from pullback.ir.errors import InternalError, UserError
 from pullback.ir.node import Span, span_scope
-from pullback.nn.functional.form import in_train_phase
 from pullback.nn.trace import current_trace
 from pullback.relax import op
 from pullback.relax.expr import Expr, as_relax
 from pullback.relax.frontend.converters import Use
+from pullback.relax.frontend.keras.hooks import hooked
 from pullback.relax.frontend.keras.regularizers import regularization
 from pullback.relax.frontend.keras.table import KERAS, Call, cast, run_call
-from pullback.relax.struct_info import TensorStructInfo, format_info
+from pullback.relax.frontend.keras.tensors import (
+    GraphTensor,
+    Phase,
+    Weight,
+    flat,
+    joined,
+    mapped,
+    plain,
+    renamed,
+    structured,
+)
+from pullback.relax.struct_info import format_info
 from pullback.relax.training.summary import Layer as Line
-
-__all__ = ["GraphTensor", "Phase", "Trace"]
-
-
-class GraphTensor(KerasTensor):
-    """A tensor of Keras that holds a graph value; sizes may be symbolic."""
-
-    def __init__(self, value: Expr) -> None:  # the base checks that sizes are numbers
-        info = value.struct_info
-        if not isinstance(info, TensorStructInfo) or info.shape is None:
-            raise InternalError(f"a tensor of Keras cannot be {format_info(info)}")
-        self.value_in_graph = value
-        self._describe(tuple(info.shape), info.dtype)
-
-    def _describe(self, shape: tuple[Any, ...], dtype: str) -> None:
-        self._shape, self._dtype, self.name = shape, dtype, "tensor"
-        self._sparse = self._ragged = self.record_history = False
-        self._ragged_rank = self._row_splits_dtype = None
-
-    __array_ufunc__ = None  # operators of arrays with a tensor on their right are the tensor's
-
-    @property
-    def __jax_array__(self) -> Any:
-        raise AttributeError("__jax_array__")
-
-    @property
-    def graph(self) -> Expr:
-        return self.value_in_graph
-
-    def __bool__(self) -> bool:
-        raise UserError(
-            "the truth of a tensor is known only when the program runs: Python's if and while cannot decide by it",
-            hint="keras.ops.where chooses element by element",
-        )
-
-
-class Weight(GraphTensor):
-    """A weight of the model: what it holds at this point of the program."""
-
-    def __init__(self, trace: Trace, variable: KerasVariable, name: str, dtype: str) -> None:
-        self._describe(tuple(variable.shape), dtype)
-        self.trace, self.variable, self.name, self.path = trace, variable, name, variable.path
-
-    @property
-    def graph(self) -> Expr:
-        return cast(self.trace.module.value(self.name), self._dtype)
-
-    @property
-    def value(self) -> Weight:
-        return self
-
-    def assign(self, value: Any) -> Any:
-        self.trace.assign(self, value)
-        return self
-
-    def assign_add(self, value: Any) -> Any:
-        return self.assign(self + value)
-
-    def assign_sub(self, value: Any) -> Any:
-        return self.assign(self - value)
-
-
-class Phase:
-    """``training`` of a call, before it is known whether a step trains: it tells whether somebody asked."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def __bool__(self) -> bool:
-        self.asked = True
-        return True
-
-
-_trace: ContextVar[Trace | None] = ContextVar("pullback_keras_trace", default=None)
 
 
 class Trace:
@@ -135,9 +60,9 @@ class Trace:
 
     def __call__(self, *inputs: Expr) -> Any:
         """What the model gives: graph values in the structure of its outputs."""
-        with _hooked(self):
+        with hooked(self):
             given = [GraphTensor(x) for x in inputs]
-            found = self.model(_structured(self.model, given), training=Phase())
+            found = self.model(structured(self.model, given), training=Phase())
             self.penalties += [
                 regularization(v.regularizer, self.unwrapped(v), self)
                 for v in self.model.trainable_variables
@@ -147,7 +72,7 @@ class Trace:
 
     def function(self, function: Callable[..., Any], *inputs: Expr) -> Any:
         """What a function of tensors gives for graph values, such as a loss or a schedule."""
-        with _hooked(self):
+        with hooked(self):
             return self.run(function, inputs, {})
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -172,7 +97,7 @@ class Trace:
         finally:
             self._predicts = before
             context.set_value("training", outer)
-        return _joined(trained, predicted)
+        return joined(trained, predicted)
 
     def _called(self, layer: Any, args: Any, kwargs: Any) -> Any:
         try:
@@ -190,11 +115,11 @@ class Trace:
 
     def wrapped(self, value: Any) -> Any:
         """Tensors of Keras for graph values, in tuples, lists and dicts."""
-        return _mapped(value, lambda v: GraphTensor(v) if isinstance(v, Expr) else v)
+        return mapped(value, lambda v: GraphTensor(v) if isinstance(v, Expr) else v)
 
     def unwrapped(self, value: Any) -> Any:
         """Graph values for tensors of Keras; constants for arrays."""
-        return _mapped(value, self._graph_value)
+        return mapped(value, self._graph_value)
 
     def _graph_value(self, value: Any) -> Any:
         if isinstance(value, Expr):
@@ -249,7 +174,7 @@ class Trace:
             found = self._converted(call, name, args, kwargs, or_else=source)
         finally:
             self._places.pop()
-        types = tuple(t.graph.struct_info for t in _flat(found) if isinstance(t, GraphTensor))
+        types = tuple(t.graph.struct_info for t in flat(found) if isinstance(t, GraphTensor))
         lines[place] = Line(name, type(source).__name__, outputs=types)
         self._regularize(source, found)
         return found
@@ -276,7 +201,7 @@ class Trace:
         with span_scope(span):
             try:
                 if is_traced and or_else is not None:  # its tensors have masks
-                    return _mapped(self.by_call(or_else, args, kwargs), lambda v: _renamed(v, self._bound, source.name))
+                    return mapped(self.by_call(or_else, args, kwargs), lambda v: renamed(v, self._bound, source.name))
                 if converter is None or converter.function is None:
                     self.missing.append(Use(keys[0], keys, node=name))
                     return self._placeholders(source, args, kwargs)
@@ -300,12 +225,12 @@ class Trace:
 
     def _bound(self, found: Any, name: str) -> Any:
         trace = current_trace()  # there is none where a loss or a schedule is traced
-        return found if trace is None else _mapped(found, lambda v: trace.bind(v, name) if isinstance(v, Expr) else v)
+        return found if trace is None else mapped(found, lambda v: trace.bind(v, name) if isinstance(v, Expr) else v)
 
     def _types(self, source: Any, args: Any, kwargs: Any) -> list[tuple[Any, str]]:
         """Shapes, with None for what is symbolic, and dtypes that Keras expects of a call."""
-        found = source.compute_output_spec(*_mapped(args, _plain), **_mapped(kwargs, _plain))
-        return [(t.shape, str(t.dtype)) for t in _flat(found) if isinstance(t, KerasTensor)]
+        found = source.compute_output_spec(*mapped(args, plain), **mapped(kwargs, plain))
+        return [(t.shape, str(t.dtype)) for t in flat(found) if isinstance(t, KerasTensor)]
 
     def _check(self, name: str, kind: str, found: Any, call: Call) -> None:
         """Compare results with their types in Keras."""
@@ -313,7 +238,7 @@ class Trace:
             wanted = call._wanted()
         except Exception:  # Keras's rules of shapes do not know sizes that are symbols
             return
-        for mine, (shape, dtype) in zip((v for v in _flat(found) if isinstance(v, Expr)), wanted, strict=False):
+        for mine, (shape, dtype) in zip((v for v in flat(found) if isinstance(v, Expr)), wanted, strict=False):
             info = mine.struct_info
             pairs = zip(info.shape, shape, strict=False)
             fits = info.dtype == dtype and len(info.shape) == len(shape)
@@ -322,10 +247,10 @@ class Trace:
 
     def _placeholders(self, source: Any, args: Any, kwargs: Any) -> Any:
         """Values of the types that Keras expects, in place of what cannot be converted, so that all of it is found."""
-        size = next((s for t in _flat((args, kwargs)) if isinstance(t, GraphTensor) for s in t.shape
+        size = next((s for t in flat((args, kwargs)) if isinstance(t, GraphTensor) for s in t.shape
                      if not isinstance(s, int)), 1)  # fmt: skip
-        found = source.compute_output_spec(*_mapped(args, _plain), **_mapped(kwargs, _plain))
-        return _mapped(
+        found = source.compute_output_spec(*mapped(args, plain), **mapped(kwargs, plain))
+        return mapped(
             found,
             lambda t: GraphTensor(op.zeros(tuple(size if s is None else s for s in t.shape), str(t.dtype)))
             if isinstance(t, KerasTensor) else t,
@@ -335,7 +260,7 @@ class Trace:
         """The activity regularizer of a layer, as ``Layer.__call__`` adds it: of each output, over the batch size."""
         if getattr(layer, "activity_regularizer", None) is None:
             return
-        for output in _flat(outputs):
+        for output in flat(outputs):
             if isinstance(output, GraphTensor):
                 term = regularization(layer.activity_regularizer, output.graph, self)
                 rows = op.astype(op.take(op.shape_to_tensor(output.graph.shape), as_relax(0), 0), term.dtype)
@@ -344,7 +269,7 @@ class Trace:
     def add_loss(self, loss: Any) -> None:
         """A term of the loss that a layer adds in its call."""
         if not self._predicts:
-            self.penalties += [self.unwrapped(x) for x in _flat(loss)]
+            self.penalties += [self.unwrapped(x) for x in flat(loss)]
 
 
 # Whose types Keras says wrongly of tensors without values.
@@ -369,69 +294,6 @@ def keys_of(source: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-# -- structures
-
-
-def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_mapped(v, function) for v in value))
-    if isinstance(value, (list, tuple)):
-        return (list if isinstance(value, list) else tuple)(_mapped(v, function) for v in value)
-    if isinstance(value, dict):
-        return {k: _mapped(v, function) for k, v in value.items()}
-    return function(value)
-
-
-def _flat(value: Any) -> list[Any]:
-    return list(tree.flatten(value))
-
-
-def _structured(model: Any, tensors: list[Any]) -> Any:
-    """Inputs in the structure that a model takes."""
-    struct = getattr(model, "_inputs_struct", None)
-    if struct is None and getattr(model, "_functional", None) is not None:
-        struct = model._functional._inputs_struct
-    if struct is not None:
-        return tree.pack_sequence_as(struct, tensors)
-    return tensors[0] if len(tensors) == 1 else tensors
-
-
-def _plain(value: Any) -> Any:
-    """What stands for a tensor where only its type counts."""
-    if isinstance(value, GraphTensor):
-        shape = tuple(s if isinstance(s, int) else None for s in value.shape)
-        return KerasTensor(shape, value.dtype, record_history=False)
-    if isinstance(value, Phase):
-        return False
-    return value
-
-
-def _joined(trained: Any, predicted: Any) -> Any:
-    """Two forms of a layer's results as one, with the masks of the first."""
-    if isinstance(trained, (list, tuple)):
-        return type(trained)(_joined(a, b) for a, b in zip(trained, predicted, strict=True))
-    if isinstance(trained, dict):
-        return {k: _joined(trained[k], predicted[k]) for k in trained}
-    if not isinstance(trained, GraphTensor) or trained.graph is predicted.graph:
-        return trained
-    return _with_value(trained, in_train_phase(trained.graph, predicted.graph))
-
-
-def _renamed(value: Any, bound: Callable[[Any, str], Any], name: str) -> Any:
-    """A tensor whose value is bound to a variable of that name; anything else as it is."""
-    return _with_value(value, bound(value.graph, name)) if isinstance(value, GraphTensor) else value
-
-
-def _with_value(tensor: GraphTensor, value: Expr) -> GraphTensor:
-    if value is tensor.graph:
-        return tensor
-    made = GraphTensor(value)
-    mask = getattr(tensor, "_keras_mask", None)
-    if mask is not None:
-        made._keras_mask = mask
-    return made
-
-
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].partition(". ")[0]
 
@@ -451,128 +313,3 @@ def _once(compute: Callable[[], Any]) -> Callable[[], Any]:
         return found[0]
 
     return get
-
-
-# -- hooks
-
-
-_LOCK = threading.RLock()
-renewed(sys.modules[__name__], "_LOCK")
-_KEPT = {  # lists of Keras's own, in which weights stay weights
-    "_trainable_variables", "_non_trainable_variables", "_tracker", "_layers", "_metrics", "_seed_generators",
-    "_losses", "_inbound_nodes", "_outbound_nodes",
-}  # fmt: skip
-
-
-# Activations that Keras computes with its backend, without a look at what they get.
-_AS_OPERATIONS = {
-    activations.mish: lambda x: activations.Mish()(x),
-    activations.sparsemax: operations.sparsemax,
-    activations.hard_silu: operations.hard_silu,
-}
-
-
-def _of_graph(*values: Any) -> bool:
-    return any(isinstance(v, GraphTensor) for v in _flat(values))
-
-
-@contextlib.contextmanager
-def _hooked(trace: Trace) -> Iterator[None]:
-    """While it is open, operations and layers of Keras that get graph tensors belong to the trace, in this thread; all
-    others run as ever. Weights in the attributes of the model's layers are graph tensors."""
-    plain_operation, plain_layer, plain_node = Operation.symbolic_call, Layer.symbolic_call, layer_module.Node
-    plain_next, plain_loss = SeedGenerator.next, Layer.add_loss
-    plain_check = Layer._assert_input_compatibility
-
-    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _trace.get() is trace and _of_graph(args, kwargs):
-            return trace.operation(self, args, kwargs)
-        return plain_operation(self, *args, **kwargs)
-
-    def layer(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _trace.get() is trace and _of_graph(args, kwargs):
-            return trace.layer(self, args, kwargs)
-        return plain_layer(self, *args, **kwargs)
-
-    def node(*args: Any, **kwargs: Any) -> Any:
-        return None if _of_graph(kwargs.get("outputs")) else plain_node(*args, **kwargs)
-
-    def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _trace.get() is trace:
-            raise UserError(
-                "a layer draws random numbers with keras.random, which would be the same in every step",
-                hint="layers of Keras such as Dropout and GaussianNoise are converted; for one of your own write a"
-                ' converter: @pullback.relax.frontend.register_converter("keras", "MyNoise")',
-            )
-        return plain_next(self, *args, **kwargs)
-
-    def add_loss(self: Any, loss: Any) -> None:
-        if _trace.get() is trace:
-            trace.add_loss(loss)
-        else:
-            plain_loss(self, loss)
-
-    def check_inputs(self: Any, *args: Any) -> None:
-        plain_check(self, *_mapped(args, _plain))  # sizes that are symbols are None to Keras
-
-    replaced = [
-        (Operation, "symbolic_call", operation), (Layer, "symbolic_call", layer), (layer_module, "Node", node),
-        (SeedGenerator, "next", draw), (Layer, "add_loss", add_loss),
-        (Layer, "_assert_input_compatibility", check_inputs),
-    ]  # fmt: skip
-    with _LOCK:
-        if _trace.get() is not None:
-            raise ArgumentError("a model of Keras is traced within another one")
-        kept = [(owner, name, vars(owner)[name]) for owner, name, _ in replaced]
-        filters = traceback_utils.is_traceback_filtering_enabled()
-        token = _trace.set(trace)
-        try:
-            for owner, name, value in replaced:
-                setattr(owner, name, value)
-            traceback_utils.disable_traceback_filtering()  # it makes other errors of errors
-            with StatelessScope(), _weights_as_tensors(trace):
-                yield
-        finally:
-            for owner, name, value in kept:
-                setattr(owner, name, value)
-            if filters:
-                traceback_utils.enable_traceback_filtering()
-            _trace.reset(token)
-
-
-@contextlib.contextmanager
-def _weights_as_tensors(trace: Trace) -> Iterator[None]:
-    changed: list[tuple[dict[str, Any], str, Any]] = []
-    try:
-        for layer in [] if trace.model is None else trace.model._flatten_layers():
-            casts = layer.autocast and layer.compute_dtype is not None
-            for name, value in list(vars(layer).items()):
-                if isinstance(value, FunctionType) and value in _AS_OPERATIONS:
-                    changed.append((vars(layer), name, value))
-                    vars(layer)[name] = _AS_OPERATIONS[value]
-                if name in _KEPT or not any(id(v) in trace.names for v in _members(value)):
-                    continue
-                changed.append((vars(layer), name, value))
-                vars(layer)[name] = _with_weights(trace, value, str(layer.compute_dtype) if casts else None)
-        yield
-    finally:
-        for attributes, name, value in changed:
-            attributes[name] = value
-
-
-def _members(value: Any) -> list[Any]:
-    """The weights in an attribute: itself, or those in lists and dicts."""
-    if isinstance(value, KerasVariable):
-        return [value]
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return [v for item in inner for v in _members(item)]
-
-
-def _with_weights(trace: Trace, value: Any, dtype: str | None) -> Any:
-    def one(v: Any) -> Any:
-        if not isinstance(v, KerasVariable) or id(v) not in trace.names:
-            return v
-        own = str(v.dtype)
-        return Weight(trace, v, trace.names[id(v)], dtype if dtype and "float" in own and "float" in dtype else own)
-
-    return _mapped(value, one)

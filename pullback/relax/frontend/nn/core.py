@@ -10,7 +10,7 @@ from pullback import nn
 from pullback.ir.errors import ArgumentError, NameNotFound, UserError, suggestion
 from pullback.ir.module import IRModule
 from pullback.nn.export import free_name, traced
-from pullback.nn.trace import current_trace
+from pullback.nn.trace import active_trace
 from pullback.relax.expr import Function, Var
 from pullback.relax.frontend.nn import spec as specs
 from pullback.relax.struct_info import StructInfo, TupleStructInfo
@@ -59,8 +59,7 @@ class Module(nn.Module):
         inputs = [Var(free_name(self, argument), info) for argument, info in arguments.items()]
         values = dict(zip(arguments, map(_unpacked, inputs), strict=True))
         bound: Callable[..., Any] = getattr(self, name)
-        trace_call = lambda: current_trace().call(self, bound, (), values)  # type: ignore[union-attr]  # noqa: E731
-        function, states, _ = traced(self, inputs, trace_call)
+        function, states, _ = traced(self, inputs, lambda: active_trace().call(self, bound, (), values))
         if states:
             raise UserError(
                 f"{type(self).__name__} has {len(states)} buffers that are states, and export_tvm has none",

@@ -54,7 +54,7 @@ class Linear(Module, nn.Linear):
     ) -> None:  # fmt: skip
         nn.Linear.__init__(self, in_features, out_features, bias, dtype=dtype)
         self.out_dtype = out_dtype
-        if bias and out_dtype is not None:
+        if self.bias is not None and out_dtype is not None:
             self.bias.convert(out_dtype)
 
     def forward(self, x: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pullback.relax.frontend.converters import Converter
 from pullback.relax.frontend.onnx.load import onnx_package
-from pullback.relax.frontend.onnx.replay import has_function
+from pullback.relax.frontend.onnx.nodes import has_function
 from pullback.relax.frontend.onnx.table import ONNX, VALUES, domain_of, keys_of, name_of
 
 _HEAD = """# Operators of ONNX

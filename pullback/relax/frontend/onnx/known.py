@@ -145,7 +145,7 @@ def whole(value: Any) -> Any:
 
 def numbers(value: Any) -> list[Any]:
     """The numbers of a tensor, as Python's."""
-    return array(value).reshape(-1).tolist()  # type: ignore[no-any-return]
+    return array(value).reshape(-1).tolist()
 
 
 def number(value: Any) -> Any:

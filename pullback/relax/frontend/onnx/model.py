@@ -16,11 +16,13 @@ from pullback.nn.parameter import Buffer, Parameter
 from pullback.relax.expr import Constant
 from pullback.relax.frontend.imported import Imported
 from pullback.relax.frontend.onnx import load
-from pullback.relax.frontend.onnx.replay import Replay, check_nodes, identifier
+from pullback.relax.frontend.onnx.nodes import check_nodes
+from pullback.relax.frontend.onnx.replay import Replay, identifier
 from pullback.relax.frontend.onnx.table import FIXED, VALUES, domain_of
-from pullback.relax.frontend.onnx.types import FLOATS, tensor_type
+from pullback.relax.frontend.onnx.types import tensor_type
 from pullback.relax.matching import match_info
 from pullback.relax.struct_info import TensorStructInfo, format_info
+from pullback.tir.expr import FLOATS
 from pullback.tir.expr import Var as Size
 
 __all__ = ["OnnxModel", "from_onnx"]
@@ -99,7 +101,7 @@ class OnnxModel(Imported):
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         names = _distinct([identifier(name) for name in self.inputs])
-        forward.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+        vars(forward)["__signature__"] = inspect.Signature([inspect.Parameter(n, kind) for n in names])
         return forward
 
     def _replayed(self, inputs: Sequence[Any]) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,141 +19,17 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import InternalError, UserError
-from pullback.ir.module import IRModule
 from pullback.ir.node import Span, span_scope
-from pullback.ir.op import Op
-from pullback.nn.trace import current_trace
-from pullback.relax.block_builder import BlockBuilder
-from pullback.relax.expr import Call, Constant, Expr, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var
-from pullback.relax.frontend.converters import Converter, Use, check_supported
+from pullback.nn.trace import active_trace
+from pullback.relax.expr import Constant, Expr, Var
+from pullback.relax.frontend.converters import Use, check_supported
 from pullback.relax.frontend.onnx import known
-from pullback.relax.frontend.onnx.load import array_of, onnx_package, sparse_array_of, subgraphs
-from pullback.relax.frontend.onnx.table import ONNX, domain_of, keys_of, name_of
+from pullback.relax.frontend.onnx.folding import folded, is_foldable, operands
+from pullback.relax.frontend.onnx.load import array_of, onnx_package, sparse_array_of
+from pullback.relax.frontend.onnx.nodes import Opsets, function_of, functions_of, label_of, place_of, schema_function
+from pullback.relax.frontend.onnx.table import ONNX, domain_of, name_of
 from pullback.relax.frontend.onnx.types import CODES, UnsupportedType, tensor_type
-from pullback.relax.interpreter import evaluate
 from pullback.relax.struct_info import TensorStructInfo, format_info
-from pullback.tir.expr import PrimExpr
-
-FOLD_LIMIT = 1 << 20  # elements of a constant that is computed when a model is imported
-_LINE = re.compile(r'File "([^"]+)", line (\d+)')
-_RANDOM = ("relax.random.", "relax.dropout", "relax.nn.dropout")  # ops that are never computed at once
-
-
-# -- what there is to know of nodes
-
-
-class Opsets:
-    """The opset of each domain that a model or a function imports."""
-
-    def __init__(self, imports: Any) -> None:
-        self._versions = {domain_of(entry.domain): entry.version for entry in imports}
-
-    def version(self, domain: str) -> int:
-        """The opset of a domain; 1 of one that is not imported."""
-        return self._versions.get(domain_of(domain), 1)
-
-    def schema(self, domain: str, op_type: str) -> Any:
-        """The schema of an operator in this opset, or None: of the newest version that is not above it."""
-        onnx = onnx_package()
-        try:
-            return onnx.defs.get_schema(op_type, self.version(domain), domain_of(domain))
-        except onnx.defs.SchemaError:
-            return None
-
-    def keys(self, domain: str, op_type: str) -> tuple[str, ...]:
-        """The names of an operator in the table, for this opset."""
-        schema = self.schema(domain, op_type)
-        return keys_of(domain, op_type, schema.since_version if schema else self.version(domain))
-
-
-def place_of(node: Any) -> Span | None:
-    """The line of the user's source on which a node was made, where the exporter of PyTorch says it."""
-    for entry in node.metadata_props:
-        if entry.key == "pkg.torch.onnx.stack_trace":
-            found = [(file, int(line)) for file, line in _LINE.findall(entry.value)]
-            own = [f for f in found if "/torch/" not in "/" + f[0].replace("\\", "/")]
-            if own:
-                return Span(*own[-1])
-    return None
-
-
-def label_of(node: Any) -> str:
-    """What a node is called in messages: its name, or its first result's."""
-    return node.name or next((f"of {name}" for name in node.output if name), "without results")
-
-
-def schema_function(schema: Any, node: Any, opset: int, types: Sequence[bytes] | None = None) -> Any:
-    """The body by which a schema defines an operator, for nodes of an opset, or None where there is none.
-
-    ``types``: the serialized types of the inputs, for bodies that depend on them; without, such a body is None.
-    """
-    onnx = onnx_package()
-    fixed = [v for v in schema.function_opset_versions if v <= opset]
-    if fixed:
-        return _function(onnx, schema.get_function_with_opset_version(max(fixed)))
-    made = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
-    if not made or types is None:
-        return None
-    found = schema.get_context_dependent_function_with_opset_version(max(made), node.SerializeToString(), list(types))
-    return _function(onnx, found) if found else None
-
-
-def has_function(schema: Any, opset: int) -> bool:
-    """Whether a schema defines an operator by others."""
-    versions = [*schema.function_opset_versions, *schema.context_dependent_function_opset_versions]
-    return any(v <= opset for v in versions)
-
-
-def _function(onnx: Any, data: bytes) -> Any:
-    proto = onnx.FunctionProto()
-    proto.ParseFromString(data)
-    return proto
-
-
-def functions_of(model: Any) -> dict[tuple[str, str, str], Any]:
-    """A model's own functions, by domain, name and overload."""
-    return {(domain_of(f.domain), f.name, f.overload): f for f in model.functions}
-
-
-def function_of(functions: Mapping[tuple[str, str, str], Any], node: Any) -> Any:
-    """The model's own function that a node calls, or None."""
-    return functions.get((domain_of(node.domain), node.op_type, node.overload))
-
-
-def check_nodes(model: Any) -> None:
-    """Raise UnsupportedOps, listing everything of a model that has no converter."""
-    check_supported(ONNX, _uses(model.graph.node, Opsets(model.opset_import), functions_of(model), set()))
-
-
-def _uses(nodes: Any, opsets: Opsets, functions: Mapping[Any, Any], seen: set[str]) -> Iterator[Use]:
-    for node in nodes:
-        function = function_of(functions, node)
-        keys = opsets.keys(node.domain, node.op_type)
-        converter = ONNX.find(*keys)
-        if function is not None:
-            if function.name not in seen:
-                yield from _uses(function.node, Opsets(function.opset_import), functions, seen | {function.name})
-        elif converter is None and (body := _body_of(node, opsets)) is not None:
-            yield from _uses(body.node, Opsets(body.opset_import), {}, seen)
-        elif converter is None and (schema := opsets.schema(node.domain, node.op_type)) and schema.deprecated:
-            yield Use(f"{name_of(node.domain, node.op_type)} (deprecated in this opset)", keys, place_of(node))
-        elif converter is not None or not _is_function(node, opsets):
-            yield Use(name_of(node.domain, node.op_type), keys, place_of(node), label_of(node))
-        for graph in subgraphs(node):
-            yield from _uses(graph.node, opsets, functions, seen)
-
-
-def _body_of(node: Any, opsets: Opsets) -> Any:
-    schema = opsets.schema(node.domain, node.op_type)
-    return None if schema is None else schema_function(schema, node, opsets.version(node.domain))
-
-
-def _is_function(node: Any, opsets: Opsets) -> bool:
-    schema = opsets.schema(node.domain, node.op_type)
-    return schema is not None and has_function(schema, opsets.version(node.domain))
-
-
-# -- names and values
 
 
 class Scope:
@@ -165,7 +40,8 @@ class Scope:
         attributes: Mapping[str, Any] | None = None, types: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.opsets, self.values, self.outer = opsets, dict(values), outer
-        self.attributes = dict(attributes) if attributes is not None else outer.attributes if outer else {}
+        around: dict[str, Any] = {} if outer is None else outer.attributes
+        self.attributes: dict[str, Any] = around if attributes is None else dict(attributes)
         self.types = types or {}
 
     @property
@@ -330,15 +206,14 @@ class Replay:
         inputs, attrs = node.inputs(), node.attributes()
         found = self.by_sizes(node, inputs, attrs)
         if found is None:
-            found = self.called(converter, node, inputs, attrs)
-        several = isinstance(found, (tuple, list)) and not isinstance(found, known.Items)
-        results = list(found) if several else [found]
+            found = self.called(converter.function, node, inputs, attrs)
+        results = list(found) if isinstance(found, (tuple, list)) and not isinstance(found, known.Items) else [found]
         return [
             self.settled(value, name) for value, name in zip(results, _names(node.proto, len(results)), strict=True)
         ]
 
-    def called(self, converter: Converter, node: Node, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-        signature = _signature(converter.function)  # type: ignore[arg-type]
+    def called(self, function: Callable[..., Any], node: Node, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+        signature = _signature(function)
         if signature is not None:
             attrs = {**attrs, "node": node} if "node" in signature.parameters else attrs
             try:
@@ -347,7 +222,7 @@ class Replay:
                 raise UserError(
                     f"version {node.version} of {node.op_type}, of this form, is not converted: {error}"
                 ) from None
-        return converter.function(*inputs, **attrs)  # type: ignore[misc]
+        return function(*inputs, **attrs)
 
     def by_sizes(self, node: Node, inputs: Sequence[Any], attrs: dict[str, Any]) -> known.Known | None:
         """What a node gives for sizes of which some are symbolic, where that can be told."""
@@ -426,7 +301,7 @@ class Replay:
         if value is None:
             return None
         if isinstance(value, known.Known):
-            expr = current_trace().bind(value.expr(), name)  # type: ignore[union-attr]
+            expr = active_trace().bind(value.expr(), name)
             if not value.is_constant:
                 self.sizes[expr] = value.array
             return expr
@@ -436,9 +311,9 @@ class Replay:
             return known.Items(self.settled(item, name) for item in value)
         if not isinstance(value, Expr):
             raise InternalError(f"a converter returned a {type(value).__name__}")
-        if _is_foldable(value):
-            return Constant(_folded(value))
-        return current_trace().bind(value, name)  # type: ignore[union-attr]
+        if is_foldable(value):
+            return Constant(folded(value))
+        return active_trace().bind(value, name)
 
     def check(self, node: Node, name: str, value: Any) -> None:
         """Compare a result with the type that ONNX infers, or that the file declares."""
@@ -488,7 +363,8 @@ class Replay:
 
     def origins(self, value: Any) -> Iterator[str]:
         """The names of the model's inputs that a graph value is computed from."""
-        builder, waiting, seen = current_trace().builder, [value], set()  # type: ignore[union-attr]
+        builder, waiting = active_trace().builder, [value]
+        seen: set[Any] = set()
         while waiting:
             expr = waiting.pop()
             if expr in seen:
@@ -500,7 +376,7 @@ class Replay:
                 found = builder.lookup(expr)
                 waiting += [found] if found is not None else []
             else:
-                waiting += reversed(_operands(expr))
+                waiting += reversed(operands(expr))
 
 
 def _placed(error: UserError, where: str, span: Span | None) -> UserError:
@@ -516,7 +392,7 @@ def _placed(error: UserError, where: str, span: Span | None) -> UserError:
             placed = type(error)(f"{where}: {error.message}", span=error.span or span, hint=error.hint)
     except TypeError:  # an error with a constructor of its own
         return error
-    placed.onnx_node = True  # type: ignore[attr-defined]
+    vars(placed)["onnx_node"] = True
     return placed.with_traceback(error.__traceback__)
 
 
@@ -539,55 +415,6 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return inspect.signature(function)
     except (TypeError, ValueError):
         return None
-
-
-def _operands(expr: Any) -> list[Any]:
-    if isinstance(expr, Call):
-        return list(expr.args)
-    if isinstance(expr, Tuple):
-        return list(expr.fields)
-    return [expr.tuple_value] if isinstance(expr, TupleGetItem) else []
-
-
-def _is_foldable(value: Expr) -> bool:
-    """Whether an expression is made of constants, and small enough to be computed at once."""
-    info = value.struct_info
-    if not isinstance(value, (Call, TupleGetItem)) or not isinstance(info, TensorStructInfo) or not info.is_static:
-        return False
-    if math.prod(info.shape or ()) > FOLD_LIMIT:
-        return False
-    waiting: list[Any] = [value]
-    seen: set[Expr] = set()
-    while waiting:
-        expr = waiting.pop()
-        if expr in seen:
-            continue
-        seen.add(expr)
-        if isinstance(expr, Call):
-            if not isinstance(expr.op, Op) or expr.op.numpy is None or expr.op.name.startswith(_RANDOM):
-                return False
-            if any(_is_symbolic(v) for v in expr.attrs.values()):
-                return False
-        elif isinstance(expr, ShapeExpr):
-            if any(isinstance(s, PrimExpr) for s in expr.values):
-                return False
-        elif not isinstance(expr, (Constant, Tuple, TupleGetItem, PrimValue)):
-            return False
-        waiting += _operands(expr)
-    return True
-
-
-def _is_symbolic(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(map(_is_symbolic, value))
-    return isinstance(value, (PrimExpr, Function))
-
-
-def _folded(value: Expr) -> np.ndarray:
-    builder = BlockBuilder()
-    builder.begin()
-    function = Function((), builder.finish(value))
-    return np.asarray(evaluate(IRModule({"main": function}), "main", []))
 
 
 def _type_proto(value: Any) -> Any:

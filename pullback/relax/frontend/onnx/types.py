@@ -16,7 +16,6 @@ OTHERS = {
     19: "float8e5m2", 20: "float8e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4e2m1", 24: "float8e8m0", 25: "uint2",
     26: "int2",
 }  # fmt: skip
-FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 class UnsupportedType(DTypeError, NotImplementedError):

@@ -86,9 +86,9 @@ def _write_data(imported: OnnxModel, files: dict[Path, list[tuple[int, np.ndarra
     """Write the files of external data beside the new file."""
     if not files:
         return
-    assert imported.folder is not None
+    assert imported.folder is not None and isinstance(imported.source, Path)  # data in files are of a model in a file
     source, folder = imported.folder.resolve(), target.resolve().parent
-    if folder == source and target.resolve() != Path(imported.source).resolve():  # type: ignore[arg-type]
+    if folder == source and target.resolve() != imported.source.resolve():
         raise UserError(
             f"{target} would share its external data with {imported.source}",
             hint="write it into another folder, where its data files get their own",

@@ -195,7 +195,9 @@ def _watching(torch: Any, graph: Any, numbers: Mapping[str, Any]) -> Any:
     """Runs the graph, and refuses assignments in place that autograd is not told of to what needs gradients."""
     ambient = torch.is_grad_enabled()
 
-    class Watching(_interpreter()):  # type: ignore[misc]
+    base: Any = _interpreter()
+
+    class Watching(base):
         def run_node(self, node: Any) -> Any:
             if torch.is_grad_enabled() or node.op not in ("call_function", "call_method"):
                 return super().run_node(node)
@@ -216,7 +218,9 @@ def exported(graph: Any, inputs: Sequence[Any]) -> Any:
     computed under ``torch.no_grad()`` is detached."""
     import torch
 
-    class Detaching(_interpreter()):  # type: ignore[misc]
+    base: Any = _interpreter()
+
+    class Detaching(base):
         """Runs the graph with gradients enabled; where it disables them, on detached values."""
 
         is_enabled = True

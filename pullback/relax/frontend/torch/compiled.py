@@ -25,6 +25,7 @@ from pullback.nn.export import traced
 from pullback.nn.module import Module
 from pullback.relax.expr import Function, Var, const
 from pullback.relax.frontend.torch.captured import Observed, View, exported, observe
+from pullback.relax.frontend.torch.dtypes import name_of
 from pullback.relax.frontend.torch.replay import Replay, check_graph
 from pullback.relax.frontend.torch.shared import as_pullback, as_torch
 from pullback.relax.struct_info import TensorStructInfo
@@ -174,7 +175,7 @@ def _function(program: Any, observed: Observed) -> tuple[Function, _Roles]:
                 values[name] = spec.arg.value
                 continue
             value = nodes[name].meta["val"]
-            params.append(Var(name, TensorStructInfo(tuple(value.shape), str(value.dtype).partition(".")[2])))
+            params.append(Var(name, TensorStructInfo(tuple(value.shape), name_of(value.dtype))))
             tensors.append(numbers[name])
             values[name] = params[-1]
         elif kind in ("CONSTANT_TENSOR", "BUFFER") and spec.target not in signature.buffers_to_mutate.values():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback.ir.errors import UserError
-from pullback.nn.trace import current_trace
+from pullback.nn.trace import active_trace
 from pullback.relax import control, op
 from pullback.relax.expr import Expr, const
 from pullback.relax.struct_info import TensorStructInfo
@@ -83,7 +83,7 @@ def _tensor(value: Any) -> Any:
 
 def _bound(value: Any) -> Any:
     """The value, computed once: several results are taken of it."""
-    return current_trace().bind(value, "found")  # type: ignore[union-attr]
+    return active_trace().bind(value, "found")
 
 
 def with_gradient(run: Run, enabled: bool, module: Any, *inputs: Any) -> tuple[Any, ...]:

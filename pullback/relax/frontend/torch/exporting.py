@@ -100,6 +100,7 @@ def _names(outputs: Any) -> Any:
 
 
 def _arguments(torch: Any, example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args: tuple[Any, ...]
     if isinstance(example, Mapping):
         args, kwargs = (), dict(example)
     elif isinstance(example, (tuple, list)):
@@ -229,7 +230,7 @@ def _results(program: Any) -> list[Any]:
     """The ranks and dtypes of a program's results."""
     values = next(node.args[0] for node in program.graph.nodes if node.op == "output")
     kept = values[-sum(s.kind.name == "USER_OUTPUT" for s in program.graph_signature.output_specs) :]
-    types = [getattr(value, "meta", {}).get("val") for value in kept]
+    types: list[Any] = [getattr(value, "meta", {}).get("val") for value in kept]
     return [(t.dim(), t.dtype) if hasattr(t, "dim") else None for t in types]
 
 

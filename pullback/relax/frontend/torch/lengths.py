@@ -57,7 +57,7 @@ def define(torch: Any) -> None:
 
         def types(
             input: Any, hx: Any, params: Any, biases: Any, layers: Any, p: Any, train: Any, both: bool, first: Any
-        ):
+        ) -> tuple[Any, ...]:
             given = hx if isinstance(hx, (list, tuple)) else (hx,)
             output = input.new_empty((*input.shape[:-1], given[0].shape[-1] * (1 + both)))
             return output, *(torch.empty_like(state) for state in given)

@@ -16,13 +16,13 @@ from pullback.nn.parameter import Buffer, Parameter
 from pullback.relax.expr import const
 from pullback.relax.frontend.imported import Imported
 from pullback.relax.frontend.torch.decompose import taken_apart
+from pullback.relax.frontend.torch.dtypes import name_of
 from pullback.relax.frontend.torch.lengths import CONVERTERS
 from pullback.relax.frontend.torch.replay import (
     Converting,
     Replay,
     attribute_of,
     check_graph,
-    dtype_of,
     graphs_of,
     is_operator,
     layer_of,
@@ -169,6 +169,8 @@ class TorchModel(Imported):
     ``inference``: the program in its form for inference, where that is another one than follows from dropout and norms.
     """
 
+    input_names: Sequence[str]
+
     def __init__(
         self,
         program: Any,
@@ -280,7 +282,7 @@ def _not_converted(kind: str, name: Any) -> UserError:
 
 
 def _check_dtype(name: str, tensor: Any) -> None:
-    if dtype_of(tensor.dtype) not in NUMPY_DTYPES:
+    if name_of(tensor.dtype) not in NUMPY_DTYPES:
         raise UserError(f"{name} has the dtype {tensor.dtype}, which there is not here")
     if tensor.is_sparse or tensor.is_quantized:
         raise UserError(f"{name} is a {'sparse' if tensor.is_sparse else 'quantized'} tensor", hint="make it dense")
@@ -294,7 +296,7 @@ def _type_of(name: str, value: Any, sizes: SizeNames) -> TensorStructInfo:
             hint="numbers are part of the model, by their values in the example; dynamic_shapes cannot vary them",
         )
     shape = tuple(sizes.size(size, axis) for axis, size in enumerate(value.shape))
-    return TensorStructInfo(shape, dtype_of(value.dtype))
+    return TensorStructInfo(shape, name_of(value.dtype))
 
 
 def _output_names(program: Any) -> list[str]:

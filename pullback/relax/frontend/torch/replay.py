@@ -6,28 +6,22 @@ is found where it stands. Nodes that no result needs are left out, assertions ab
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pullback.ir.errors import InternalError, UserError
 from pullback.ir.node import Span, span_scope
-from pullback.nn.trace import current_trace
+from pullback.nn.trace import active_trace
 from pullback.relax.expr import Expr, as_relax, const
 from pullback.relax.frontend.converters import Use, check_supported
+from pullback.relax.frontend.source_lines import lines_of, outside_pytorch
 from pullback.relax.frontend.torch import control
+from pullback.relax.frontend.torch.dtypes import name_of
 from pullback.relax.frontend.torch.sizes import PYTHON, SizeNames
 from pullback.relax.frontend.torch.table import ATEN, LEFT_OUT
 from pullback.relax.struct_info import TensorStructInfo, format_info
 from pullback.runtime.interchange import array_of
 from pullback.tir.polynomial import same
-
-_LINE = re.compile(r'File "([^"]+)", line (\d+)')
-
-
-def dtype_of(dtype: Any) -> str:
-    """The name of a dtype of PyTorch: ``torch.float32`` is "float32"."""
-    return str(dtype).partition(".")[2]
 
 
 def values_of(tensor: Any) -> Any:
@@ -38,9 +32,8 @@ def values_of(tensor: Any) -> Any:
 def place_of(node: Any) -> Span:
     """The line of the user's source on which a node was made, the innermost outside of PyTorch, or the line of the
     graph."""
-    found = [(file, int(line)) for file, line in _LINE.findall(node.meta.get("stack_trace") or "")]
-    own = [f for f in found if "/torch/" not in f[0].replace("\\", "/")]
-    for file, line in (own or found)[-1:]:
+    found = lines_of(node.meta.get("stack_trace") or "")
+    for file, line in (outside_pytorch(found) or found)[-1:]:
         return Span(file, line, layer=layer_of(node))
     number = next((k for k, other in enumerate(node.graph.nodes, 1) if other is node), 0)
     return Span("<graph>", number, text=node.format_node(), layer=layer_of(node))
@@ -149,12 +142,12 @@ class Replay:
             if not callable(found) or isinstance(found, Expr):
                 return found
             with span_scope(place_of(node)):
-                return current_trace().bind(found(), node.name)  # type: ignore[union-attr]
+                return active_trace().bind(found(), node.name)
         else:
             convert, args, kwargs = self.control(node), [self.value(a) for a in node.args], {}
         with span_scope(place_of(node)):
             try:
-                found = current_trace().bind(convert(*args, **kwargs), node.name)  # type: ignore[union-attr]
+                found = active_trace().bind(convert(*args, **kwargs), node.name)
             except UserError as error:
                 if error.span is None:
                     raise _placed(error, node) from error.__cause__
@@ -164,10 +157,12 @@ class Replay:
     def converter(self, node: Any) -> Callable[..., Any]:
         keys = keys_of(node.target)
         own = next((self.own[key] for key in keys if key in self.own), None)
+        if own is not None:
+            return own
         converter = ATEN.find(*keys)
-        if own is None and (converter is None or converter.function is None):
+        if converter is None or converter.function is None:
             raise InternalError(f"{node.target} has no converter, and nobody checked")
-        return own or converter.function  # type: ignore[union-attr, return-value]
+        return converter.function
 
     def control(self, node: Any) -> Callable[..., Any]:
         convert = control.of(node)
@@ -206,7 +201,7 @@ class Replay:
         if hasattr(value, "op") and hasattr(value, "graph"):
             return self.values[value.name]
         if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
-            return dtype_of(value)
+            return name_of(value)
         return value
 
     def checked(self, node: Any, found: Any, wanted: Any) -> Any:
@@ -216,9 +211,8 @@ class Replay:
             return (*known, *found[len(known) :])
         if not isinstance(found, Expr) or not hasattr(wanted, "dtype"):
             return found
-        info, dtype = found.struct_info, dtype_of(wanted.dtype)
-        fits = isinstance(info, TensorStructInfo) and info.dtype == dtype and _may_be(info.shape, wanted.shape)
-        if not fits:
+        info, dtype = found.struct_info, name_of(wanted.dtype)
+        if not isinstance(info, TensorStructInfo) or info.dtype != dtype or not _may_be(info.shape, wanted.shape):
             wanted_type = f"{dtype}{tuple(wanted.shape)}"
             raise InternalError(f"{node.target} ({node.name}) gives {format_info(info)}, not {wanted_type}")
         if info.shape is None or self.sizes is None:
@@ -226,7 +220,7 @@ class Replay:
         shape = [self.sizes.known(theirs, mine) for mine, theirs in zip(info.shape, wanted.shape, strict=True)]
         if all(same(mine, theirs) for mine, theirs in zip(info.shape, shape, strict=True)):
             return found
-        return current_trace().builder.match_cast(found, TensorStructInfo(tuple(shape), dtype))  # type: ignore[union-attr]
+        return active_trace().builder.match_cast(found, TensorStructInfo(tuple(shape), dtype))
 
 
 def _placed(error: UserError, node: Any) -> UserError:

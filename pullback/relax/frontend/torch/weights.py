@@ -120,7 +120,8 @@ def _differences(
 
 def _ties(shared: Sequence[str], tensor_of: Callable[[str], Any], values: Mapping[str, Any], where: str) -> list[str]:
     """A line for each two names of one tensor, where the values are to go, that have different values."""
-    lines, first = [], {}
+    lines: list[str] = []
+    first: dict[Any, str] = {}
     for name in shared:
         before = first.setdefault(tensor_of(name), name)
         if before != name and not np.array_equal(_array(values[before]), _array(values[name])):
@@ -199,7 +200,8 @@ def optimizer_state(trainer: Trainer, module: Any, optimizer: Any) -> dict[str, 
     names = {id(p): _canonical(trainer, name) for name, p in module.named_parameters()}
     result, states = optimizer.state_dict(), trainer.optimizer_state_dict()
     steps, trained = int(states["num_steps"].item()), trainer.trained
-    numbered, lines = {}, []
+    numbered: dict[Any, str] = {}
+    lines: list[str] = []
     for held, group in zip(optimizer.param_groups, result["param_groups"], strict=True):
         members = [(k, p, names.get(id(p), "")) for k, p in zip(group["params"], held["params"], strict=True)]
         lines += [f"a parameter of shape {tuple(p.shape)} is none of the module" for _, p, name in members if not name]
@@ -268,11 +270,12 @@ def _betas(trainer: Trainer, pattern: str | None) -> tuple[float, float] | str:
     own = found.get(f"betas[{pattern}]")  # as text: it is no number
     if isinstance(own, str):
         try:
-            return tuple(map(float, ast.literal_eval(own)))  # type: ignore[return-value]
+            beta1, beta2 = map(float, ast.literal_eval(own))
+            return beta1, beta2
         except (ValueError, TypeError):
             return own
-    betas = found["beta1"], found["beta2"]
-    return next((beta for beta in betas if isinstance(beta, str)), betas)  # type: ignore[return-value]
+    first, second = found["beta1"], found["beta2"]
+    return first if isinstance(first, str) else second if isinstance(second, str) else (first, second)
 
 
 def _pattern(trainer: Trainer, name: str) -> str | None:
@@ -331,8 +334,8 @@ def _names_of(trainer: Trainer, module: Any, theirs: Any, optimizer: Any, held: 
             known = [name for name in theirs if name in slots]
             orders = [known, [name for name in known if name in trainer.trained]]
         else:
-            parameters = dict(_module(module).named_parameters())
-            orders = [list(parameters), [name for name, p in parameters.items() if p.requires_grad]]
+            named = dict(_module(module).named_parameters())
+            orders = [list(named), [name for name, p in named.items() if p.requires_grad]]
         found = next((order for order in orders if len(order) == len(numbers)), [])
         numbers.sort()
         if not found:
@@ -357,7 +360,7 @@ def _other_hyperparameters(
         theirs = tuple(map(float, group[key])) if key == "betas" else group[key]
         theirs = theirs if isinstance(theirs, (bool, tuple)) else float(theirs)
         name_here = f"{key}[{pattern}]" if f"{key}[{pattern}]" in settable else key
-        if name_here in settable:
+        if name_here in settable and not isinstance(theirs, tuple):  # beta1 and beta2 can be set, betas cannot
             if run_time.setdefault(name_here, theirs) != theirs:
                 lines.append(f"{key} is {run_time[name_here]} and {theirs} there, one run-time value here")
         elif not isinstance(ours[key], str) and ours[key] != theirs:

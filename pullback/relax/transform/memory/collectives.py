@@ -30,9 +30,8 @@ def phases(steps: Steps) -> dict[Step, tuple[str, str]]:
     found: dict[Step, tuple[str, str]] = {}
     for step in steps.steps:
         kernel = steps.kernels.get(step.kernel)
-        phase = None if kernel is None else kernel.attrs.get(COLLECTIVE)
-        if phase is not None:
-            body = kernel.body  # type: ignore[union-attr]
+        if kernel is not None and (phase := kernel.attrs.get(COLLECTIVE)) is not None:
+            body = kernel.body
             found[step] = str(phase), body.kind if isinstance(body, Collective) else ""
     return found
 
@@ -155,6 +154,6 @@ class _Scheduler:
 
     def make_room(self, kind: str) -> None:
         """Wait for the oldest of a kind where as many are in flight as there may be."""
-        flying = self.flying.get(kind, ())
-        if len(flying) >= IN_FLIGHT:
+        flying = self.flying.get(kind)
+        if flying is not None and len(flying) >= IN_FLIGHT:
             self.place(self.wait_of[flying[0]])

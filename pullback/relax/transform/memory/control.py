@@ -19,7 +19,6 @@ An initial value that dies here may lie where the result is wanted from the begi
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ import numpy as np
 from pullback.relax.boxes import is_handle
 from pullback.relax.control import BRANCH
 from pullback.relax.expr import Call
-from pullback.relax.struct_info import TupleStructInfo, flat_infos
+from pullback.relax.struct_info import TupleStructInfo, as_tuple, fields_of, flat_infos
 from pullback.relax.transform.memory.values import Step, copy_kernel, fill_kernel, flatten_info
 from pullback.tir import (
     Buffer,
@@ -52,7 +51,7 @@ from pullback.tir import (
     seq,
     store,
 )
-from pullback.tir.expr import ADDRESS, nbytes
+from pullback.tir.expr import ADDRESS
 from pullback.tir.stmt import heap_buffer
 
 if TYPE_CHECKING:
@@ -61,8 +60,8 @@ if TYPE_CHECKING:
 
 def _counts(call: Call) -> tuple[int, int, int, int]:
     """How many of the tensors that a loop takes are counts, carries, xs and invariants."""
-    sizes = [len(a.struct_info.fields) if isinstance(a.struct_info, TupleStructInfo) else 1 for a in call.args]
-    return tuple(sizes)  # type: ignore[return-value]
+    counts, carries, xs, invariants = (len(fields_of(a.struct_info)) for a in call.args)
+    return counts, carries, xs, invariants
 
 
 def copied(plan: Plan) -> dict[int, int]:
@@ -71,7 +70,7 @@ def copied(plan: Plan) -> dict[int, int]:
     statements = zip(getattr(plan.host.body, "stmts", (plan.host.body,)), plan.sources, strict=True)
     copies = [s for s, source in statements if source is None and isinstance(s, KernelCall) and len(s.buffers) == 2]
     found = [(numbers[s.buffers[1]], s.buffers[1]) for s in copies if s.buffers[1] in numbers]
-    return {k: math.prod(b.shape) * nbytes(b.dtype) for k, b in found}  # type: ignore[arg-type]
+    return {k: b.nbytes for k, b in found}
 
 
 def _only(buffer: Buffer) -> BufferLoad:
@@ -146,8 +145,8 @@ class Control:
             return [arena]
         flag = [Buffer("goes_on", (), "bool")] if "condition" in self.plans else []
         mark = [Buffer("mark", (), ADDRESS)] if self.gives_back else []
-        infos = flatten_info(self.call.struct_info.fields[0])  # type: ignore[attr-defined]
-        places = [Buffer("carry", infos[k].shape, infos[k].dtype) for k in self.swapped]  # type: ignore[arg-type]
+        infos = flatten_info(as_tuple(self.call.struct_info).fields[0])
+        places = [Buffer("carry", infos[k].sizes, infos[k].dtype) for k in self.swapped]
         return [arena, Buffer("number", (), "int64"), *mark, *flag, *places]
 
     @cached_property
@@ -220,7 +219,7 @@ class _Driver:
         self.control, self.call, self.values, self.heap = control, control.call, step.outputs, heap
         counts, carries, xs, invariants = _counts(self.call)
         rest = iter(inputs)
-        (self.count,) = [next(rest) for _ in range(counts)] or [None]
+        self.count = next(rest) if counts else None
         self.initial = [next(rest) for _ in range(carries)]
         self.xs = [next(rest) for _ in range(xs)]
         self.invariants = [next(rest) for _ in range(invariants)]

@@ -24,6 +24,7 @@ from pullback.relax.boxes import NULL
 from pullback.relax.expr import Call, Constant, Function, Tuple, TupleGetItem
 from pullback.relax.recursion import MAX_DEPTH, SELF
 from pullback.relax.regions import regions
+from pullback.relax.struct_info import as_tensor
 from pullback.relax.transform.memory.host import OUT_OF_MEMORY
 from pullback.relax.transform.memory.values import Step, constant_key
 from pullback.tir import Buffer, HostCall, PrimFunc, Recur
@@ -66,9 +67,9 @@ class Recursion:
         """Take the plan of the function, and write the driver."""
         self.plan = plan
         numbers = {constant_key(data): k for k, data in enumerate(self.constants)}
-        operands = [Buffer("operand", i.shape, i.dtype) for i in plan.inputs]  # type: ignore[arg-type]
+        operands = [Buffer("operand", i.sizes, i.dtype) for i in plan.inputs]
         constants = [Buffer("constant", data.shape, data.dtype.name) for data in self.constants]
-        results = [Buffer("result", i.shape, i.dtype) for i in plan.outputs]  # type: ignore[arg-type]
+        results = [Buffer("result", i.sizes, i.dtype) for i in plan.outputs]
         heap = heap_buffer()
         own = (constants[numbers[constant_key(data)]] for data in plan.constants)
         buffers = (*operands, *own, *(results[k] for k in plan.fresh), *([heap] if plan.needs_heap else []))
@@ -194,7 +195,7 @@ def _constants(function: Function, around: Mapping[str, Recursion]) -> Iterator[
         value: Any = binding.value
         if isinstance(value, Call):
             if value.op is NULL:
-                yield np.zeros(value.struct_info.shape, ADDRESS)  # type: ignore[attr-defined]
+                yield np.zeros(as_tensor(value.struct_info).static_shape, ADDRESS)
             if value.op is SELF and value.attrs["label"] in around:
                 yield from around[value.attrs["label"]].constants
             for argument in value.args:

@@ -16,9 +16,9 @@ from pullback.ir.module import IRModule
 from pullback.ir.node import Span
 from pullback.relax.boxes import BOX, NULL, UNBOX, kind_of
 from pullback.relax.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
-from pullback.relax.op_calls import is_call_tir
+from pullback.relax.op_calls import is_call_tir, kernel_name
 from pullback.relax.regions import is_control
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, as_tensor, fields_of
 from pullback.relax.transform.compose import is_view
 from pullback.relax.transform.lower_to_tir import is_check
 from pullback.schedule.elementwise import Elementwise
@@ -199,7 +199,7 @@ class _Reader:
         if isinstance(info, TupleStructInfo):
             return [self.input_tree(f"{name}_{k}", f) for k, f in enumerate(info.fields)]
         (tensor,) = flatten_info(info)
-        value = Value(name, tensor.shape, tensor.dtype)  # type: ignore[arg-type]
+        value = Value(name, tensor.static_shape, tensor.dtype)
         value.block = Block("input", value.nbytes, len(self.result.inputs))
         self.result.inputs.append(value)
         return value
@@ -236,14 +236,14 @@ class _Reader:
         if is_control(expr):
             return self.control(binding)
         if isinstance(expr, Call) and expr.op is NULL:
-            return self.constant(np.zeros(expr.struct_info.shape, ADDRESS))  # type: ignore[attr-defined]
+            return self.constant(np.zeros(as_tensor(expr.struct_info).static_shape, ADDRESS))
         if isinstance(expr, Call) and expr.op in (BOX, UNBOX):
             return self.boxing(binding)
         if not is_call_tir(expr):
             return self.tree(expr)
-        outputs = [Value(binding.var.name, i.shape, i.dtype) for i in expr.sinfo_args]
+        outputs = [Value(binding.var.name, i.static_shape, i.dtype) for i in map(as_tensor, expr.sinfo_args)]
         inputs = list(_leaves(self.tree(expr.args[1])))
-        step = Step(expr.args[0].name, inputs, outputs, source=len(steps), span=expr.span)
+        step = Step(kernel_name(expr), inputs, outputs, source=len(steps), span=expr.span)
         for output in outputs:
             output.step = step
         self.add_kernel(step)
@@ -255,8 +255,8 @@ class _Reader:
         call, steps = binding.value, self.result.steps
         control = self.make_control(call)
         inputs = [v for a in call.args for v in _leaves(self.tree(a))] + [self.constant(c) for c in control.constants]
-        outputs = [Value(binding.var.name, i.shape, i.dtype) for i in flatten_info(call.struct_info)]  # type: ignore[arg-type]
-        workspaces = [Value(b.name, b.shape, b.dtype) for b in control.workspaces]  # type: ignore[arg-type]
+        outputs = [Value(binding.var.name, i.static_shape, i.dtype) for i in flatten_info(call.struct_info)]
+        workspaces = [Value(b.name, b.static_shape, b.dtype) for b in control.workspaces]
         step = Step(control.name, inputs, outputs, workspaces, source=len(steps), span=call.span, control=control)
         for output in outputs:
             output.step = step
@@ -265,7 +265,7 @@ class _Reader:
 
     def boxing(self, binding: Any) -> Any:
         call, steps = binding.value, self.result.steps
-        outputs = [Value(binding.var.name, i.shape, i.dtype) for i in flatten_info(call.struct_info)]  # type: ignore[arg-type]
+        outputs = [Value(binding.var.name, i.static_shape, i.dtype) for i in flatten_info(call.struct_info)]
         inputs = [self.tree(a) for a in call.args]
         boxed = [a.struct_info for a in call.args] if call.op is BOX else fields_of(call.struct_info)
         step = Step(call.op.short, inputs, outputs, source=len(steps), span=call.span, boxing=call.op.short)
@@ -278,7 +278,7 @@ class _Reader:
     def add_kernel(self, step: Step) -> None:
         if step.kernel not in self.result.kernels:
             self.result.kernels[step.kernel], self.workspaces[step.kernel] = lift_workspaces(self.module[step.kernel])
-        step.workspaces = [Value(b.name, b.shape, b.dtype) for b in self.workspaces[step.kernel]]  # type: ignore[arg-type]
+        step.workspaces = [Value(b.name, b.static_shape, b.dtype) for b in self.workspaces[step.kernel]]
 
 
 def nested_as(info: StructInfo, values: Iterator[Any]) -> Any:

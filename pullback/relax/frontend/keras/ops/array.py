@@ -10,6 +10,7 @@ from pullback.ir.errors import UserError
 from pullback.relax import op
 from pullback.relax.expr import Expr, const
 from pullback.relax.frontend.keras.table import KERAS, Call, cast
+from pullback.relax.frontend.padding import MODES
 
 
 def items(values: Any) -> tuple[Any, ...]:
@@ -158,9 +159,6 @@ def tile(c: Call, x: Any) -> Any:
     return op.tile(x, [c.repeats] if isinstance(c.repeats, int) else list(c.repeats))
 
 
-_PADDINGS = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
-
-
 @KERAS.register("ops.Pad")
 def pad(c: Call, x: Any, constant_values: Any = None) -> Any:
     width = c.pad_width
@@ -170,9 +168,9 @@ def pad(c: Call, x: Any, constant_values: Any = None) -> Any:
         width = (tuple(width),) * len(x.shape)
     elif len(width) == 1:
         width = tuple(width) * len(x.shape)
-    mode = _PADDINGS.get(c.mode)
+    mode = MODES.get(c.mode)
     if mode is None:
-        raise UserError(f"padding in the mode {c.mode!r} is not converted", hint=f"modes are {', '.join(_PADDINGS)}")
+        raise UserError(f"padding in the mode {c.mode!r} is not converted", hint=f"modes are {', '.join(MODES)}")
     return op.nn.pad(x, [tuple(map(int, w)) for w in width], mode, float(constant_values or 0.0))
 
 

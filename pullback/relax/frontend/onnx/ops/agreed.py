@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pullback.nn.trace import current_trace
+from pullback.nn.trace import active_trace
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.tir.expr import Var
 from pullback.tir.polynomial import same
@@ -15,7 +15,7 @@ def with_sizes(x: Any, sizes: Sequence[Any]) -> Any:
     """x with a shape that it has when it runs, or it is an error then."""
     if all(same(a, b) for a, b in zip(x.struct_info.shape, sizes, strict=True)):
         return x
-    builder = current_trace().builder  # type: ignore[union-attr]
+    builder = active_trace().builder
     return builder.match_cast(x, TensorStructInfo(tuple(sizes), x.struct_info.dtype), "agreed")
 
 

@@ -137,8 +137,8 @@ def _like_input(body: Any, place: int, value: Any) -> Any:
 
 def _written_out(body: Any, count: int | None, carried: Sequence[Any], stacks: int) -> Any:
     """The steps one after another; Unknown where a condition depends on data."""
-    values, rows, k = list(carried), [[] for _ in range(stacks)], 0  # type: ignore[var-annotated]
-    goes_on = True
+    values, k, goes_on = list(carried), 0, True
+    rows: list[list[Any]] = [[] for _ in range(stacks)]
     while goes_on and (count is None or k < count):
         if k >= UNROLLED:
             raise UserError(f"a loop of more than {UNROLLED} steps whose shapes change is not written out")

@@ -14,7 +14,8 @@ from pullback.relax.expr import const
 from pullback.relax.frontend.onnx.known import array, is_given, known, number
 from pullback.relax.frontend.onnx.ops.agreed import broadcast
 from pullback.relax.frontend.onnx.table import ONNX
-from pullback.relax.frontend.onnx.types import FLOATS, dtype_of
+from pullback.relax.frontend.onnx.types import dtype_of
+from pullback.tir.expr import FLOATS
 
 ONNX.same(
     {

@@ -16,8 +16,8 @@ from pullback.relax.frontend.onnx.known import array, ints, is_given, numbers, s
 from pullback.relax.frontend.onnx.ops.elementwise import numbers_like
 from pullback.relax.frontend.onnx.ops.shapes import axis_of, rank_of, shape_of
 from pullback.relax.frontend.onnx.table import ONNX
-from pullback.relax.frontend.onnx.types import FLOATS
 from pullback.runtime.dtype import numpy_dtype
+from pullback.tir.expr import FLOATS
 
 
 @dataclass(frozen=True)

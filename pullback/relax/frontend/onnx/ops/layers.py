@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ArgumentError, ShapeError, UserError
-from pullback.nn.trace import current_trace
+from pullback.nn.functional.convolution import with_bias
+from pullback.nn.trace import active_trace
 from pullback.relax import op
 from pullback.relax.expr import const
 from pullback.relax.frontend.onnx.known import product, static
 from pullback.relax.frontend.onnx.ops.elementwise import numbers_like
 from pullback.relax.frontend.onnx.ops.shapes import axis_of, padded, rank_of, shape_of
 from pullback.relax.frontend.onnx.table import ONNX
-from pullback.relax.frontend.onnx.types import FLOATS
+from pullback.relax.frontend.padding import least
+from pullback.tir.expr import FLOATS
 from pullback.tir.polynomial import same
 
 # -- windows
@@ -52,13 +54,6 @@ def windows(
     return strides, dilations, [*before, *after]
 
 
-def with_bias(y: Any, bias: Any) -> Any:
-    """y plus a number for each channel."""
-    if bias is None:
-        return y
-    return op.add(y, op.reshape(bias, (*shape_of(bias), *(1,) * (rank_of(y) - 2))))
-
-
 @ONNX.register("Conv")
 def conv(
     x: Any, w: Any, bias: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
@@ -72,7 +67,7 @@ def conv(
     found = getattr(op.nn, f"conv{len(kernel)}d")(
         x, w, strides=steps, padding=padding, dilation=apart, groups=group
     )  # fmt: skip
-    return with_bias(found, bias)
+    return with_bias(found, bias, rank_of(found) - 2)
 
 
 @ONNX.register("ConvTranspose")
@@ -107,7 +102,7 @@ def conv_transpose(
     zeros = [max(-p, 0) for p in ends]
     if any(zeros):
         found = padded(found, [0, 0, *zeros[:rank], 0, 0, *zeros[rank:]])
-    return with_bias(found, bias)
+    return with_bias(found, bias, rank_of(found) - 2)
 
 
 # -- pools
@@ -145,19 +140,12 @@ def max_pool(
     pads: Any = None, storage_order: int = 0, strides: Any = None, node: Any,
 ) -> Any:  # fmt: skip
     steps, apart, padding = windows(x, kernel_shape, auto_pad, pads, strides, dilations)
-    given, left = _apart(x, kernel_shape, padding, _least(x))
+    given, left = _apart(x, kernel_shape, padding, least(x.struct_info.dtype))
     pool = getattr(op.nn, f"max_pool{len(kernel_shape)}d")
     found = pool(given, list(kernel_shape), steps, left, apart, bool(ceil_mode))
     if not node.wants(1):
         return found, None
     return found, _places(x, list(kernel_shape), steps, apart, padding, shape_of(found)[2:], storage_order)
-
-
-def _least(x: Any) -> Any:
-    from pullback.tir.expr import limits
-
-    dtype = x.struct_info.dtype
-    return -math.inf if dtype in FLOATS else limits(dtype)[0]
 
 
 def _places(
@@ -179,7 +167,7 @@ def _places(
         )
     ]
     around = [0, 0, *padding[:rank], 0, 0, *room]
-    data = padded(x, around, value=_least(x))
+    data = padded(x, around, value=least(x.struct_info.dtype))
     places = np.pad(numbers, [(around[a], around[rank + 2 + a]) for a in range(rank + 2)], constant_values=-1)
     axes = list(range(2, rank + 2))
     values, chosen = [], []
@@ -187,8 +175,9 @@ def _places(
         begin = [t * d for t, d in zip(tap, apart, strict=True)]
         end = [b + (o - 1) * s + 1 for b, o, s in zip(begin, out, steps, strict=True)]
         values.append(op.strided_slice(data, axes, begin, end, steps))
-        index = tuple(slice(b, e, s) for b, e, s in zip(begin, end, steps, strict=True))
-        chosen.append(places[(slice(None), slice(None), *index)])
+        taps = (slice(b, e, s) for b, e, s in zip(begin, end, steps, strict=True))
+        index = (slice(None), slice(None), *taps)
+        chosen.append(places[index])
     best = op.argmax(op.stack(values, 0), 0, True)
     return op.squeeze(op.gather_elements(const(np.stack(chosen)), best, 0), [0])
 
@@ -293,9 +282,9 @@ def batch_norm(
     is_state = mean in buffers and variance in buffers and not node.scope.is_inner
     if is_state:
         moved = op.nn.batch_norm(x, scale, bias, mean, variance, epsilon=epsilon, momentum=1 - momentum)
-        trace = current_trace()
+        trace = active_trace()
         for old, new in ((mean, moved[1]), (variance, moved[2])):
-            buffers[old](trace.bind(new, "statistics"))  # type: ignore[union-attr]
+            buffers[old](trace.bind(new, "statistics"))
         return (moved[0], moved[1], moved[2], None, None)[: max(node.results, 1)]
     if not training_mode:
         found = op.nn.batch_norm(x, scale, bias, mean, variance, epsilon=epsilon, training=False)
@@ -459,6 +448,6 @@ def nll_loss(x: Any, target: Any, weight: Any = None, *, ignore_index: int | Non
 def softmax_cross_entropy(
     x: Any, target: Any, weight: Any = None, *, ignore_index: int | None = None, reduction: str, node: Any
 ) -> Any:  # fmt: skip
-    log_prob = current_trace().bind(op.nn.log_softmax(x, 1), "log_prob")  # type: ignore[union-attr]
+    log_prob = active_trace().bind(op.nn.log_softmax(x, 1), "log_prob")
     loss = nll_loss(log_prob, target, weight, ignore_index=ignore_index, reduction=reduction)
     return (loss, log_prob)[: node.results]

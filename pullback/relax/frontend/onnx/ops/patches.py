@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.errors import ShapeError, UserError
+from pullback.nn.functional.convolution import with_bias
 from pullback.relax import op
 from pullback.relax.expr import const
 from pullback.relax.frontend.onnx.known import ints, static
 from pullback.relax.frontend.onnx.ops.elementwise import numbers_like
-from pullback.relax.frontend.onnx.ops.layers import with_bias
 from pullback.relax.frontend.onnx.ops.shapes import rank_of, shape_of
 from pullback.relax.frontend.onnx.table import ONNX
 from pullback.runtime.dtype import numpy_dtype
@@ -85,7 +85,7 @@ def deform_conv(
         sampled = op.multiply(sampled, op.reshape(mask, (batch, offset_group, 1, taps, high * wide)))
     patches = op.reshape(sampled, (batch, group, channels // group * taps, high * wide))
     weight = op.reshape(w, (1, group, outs // group, channels // group * taps))
-    return with_bias(op.reshape(op.matmul(weight, patches), (batch, outs, high, wide)), bias)
+    return with_bias(op.reshape(op.matmul(weight, patches), (batch, outs, high, wide)), bias, 2)
 
 
 def _between(x: Any, y: Any, z: Any, height: int, width: int) -> Any:

@@ -13,7 +13,7 @@ from pullback.relax.frontend.onnx.types import CODES, dtype_of
 
 def _dtype(code: int | None, like: Any = None) -> str:
     if code is None:
-        return "float32" if like is None else like.struct_info.dtype  # type: ignore[no-any-return]
+        return "float32" if like is None else like.struct_info.dtype
     return dtype_of(code, "the type of random numbers")
 
 

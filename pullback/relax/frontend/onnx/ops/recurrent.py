@@ -48,8 +48,12 @@ def _activations(names: Sequence[str], alphas: Any, betas: Any) -> list[Activati
         function, alpha, beta = _ACTIVATIONS[name]
         alpha = left.pop(0) if name in _WITH_ALPHA and left else alpha
         beta = right.pop(0) if name in _WITH_BETA and right else beta
-        found.append(lambda x, f=function, a=alpha, b=beta: f(x, a, b))
+        found.append(_with(function, alpha, beta))
     return found
+
+
+def _with(function: Callable[[Any, float, float], Any], alpha: float, beta: float) -> Activation:
+    return lambda x: function(x, alpha, beta)
 
 
 class _Layer:

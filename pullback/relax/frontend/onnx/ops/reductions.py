@@ -12,7 +12,7 @@ from pullback.relax.frontend.onnx.known import number, numbers, product, static
 from pullback.relax.frontend.onnx.ops.elementwise import numbers_like
 from pullback.relax.frontend.onnx.ops.shapes import axis_of, rank_of, shape_of
 from pullback.relax.frontend.onnx.table import ONNX
-from pullback.relax.frontend.onnx.types import FLOATS
+from pullback.tir.expr import FLOATS
 
 
 def _reduction(name: str, function: Callable[..., Any], since: int) -> None:

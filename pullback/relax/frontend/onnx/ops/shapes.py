@@ -25,7 +25,9 @@ from pullback.relax.frontend.onnx.known import (
 )
 from pullback.relax.frontend.onnx.ops.agreed import joined, with_sizes
 from pullback.relax.frontend.onnx.table import ONNX
-from pullback.relax.frontend.onnx.types import FLOATS, dtype_of
+from pullback.relax.frontend.onnx.types import dtype_of
+from pullback.relax.frontend.padding import MODES, Widths, cropped
+from pullback.tir.expr import FLOATS
 from pullback.tir.polynomial import same
 
 
@@ -340,8 +342,6 @@ def space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
 
 # -- padding
 
-_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
-
 
 @ONNX.register("Pad")
 def pad_old(x: Any, *, pads: Any, mode: str, value: float) -> Any:
@@ -367,36 +367,38 @@ def _on_axes(pads: Sequence[int], axes: Sequence[int], rank: int) -> list[int]:
 def padded(x: Any, pads: Sequence[int], mode: str = "constant", value: Any = 0) -> Any:
     """x with so much before all axes, and then after all; what is negative is cut off."""
     rank = rank_of(x)
-    before, after = list(pads[:rank]), list(pads[rank:])
-    if mode not in _MODES or len(pads) != 2 * rank:
+    if mode not in MODES or len(pads) != 2 * rank:
         raise ArgumentError(f"Pad of rank {rank} with the mode {mode!r} and {len(pads)} pads")
-    cut = [a for a in range(rank) if before[a] < 0 or after[a] < 0]
-    if cut:
-        begin = [max(-before[a], 0) for a in cut]
-        sizes = [shape_of(x)[a] for a in cut]
-        end = [n - max(-after[a], 0) for n, a in zip(sizes, cut, strict=True)]
-        x = op.strided_slice(x, cut, begin, end)
-        before, after = [max(b, 0) for b in before], [max(a, 0) for a in after]
-    if not any(before) and not any(after):
+    x, widths = cropped(x, list(zip(pads[:rank], pads[rank:], strict=True)))
+    if not any(map(any, widths)):
         return x
-    dtype = x.struct_info.dtype
     if mode in ("reflect", "wrap"):
-        return _by_places(x, before, after, mode)
-    widths = list(zip(before, after, strict=True))
+        return _by_places(x, widths, mode)
+    dtype = x.struct_info.dtype
     if dtype == "bool" or (mode == "constant" and dtype not in FLOATS):
         value = bool(value) if dtype == "bool" else int(value)
-    return op.nn.pad(x, widths, _MODES[mode], value)
+    return op.nn.pad(x, widths, MODES[mode], value)
 
 
-def _by_places(x: Any, before: Sequence[int], after: Sequence[int], mode: str) -> Any:
+def _by_places(x: Any, widths: Widths, mode: str) -> Any:
     """Padding by elements of x itself, however far it reaches: by mirrors or repetition, again and again."""
-    for axis, (b, a) in enumerate(zip(before, after, strict=True)):
-        if not b and not a:
+    for axis, (before, after) in enumerate(widths):
+        if not before and not after:
             continue
         (n,) = static([shape_of(x)[axis]], "the size of a padded axis")
-        places = np.pad(np.arange(n), (b, a), mode)  # type: ignore[call-overload]
-        x = op.take(x, const(places.astype(np.int64)), axis)
+        x = op.take(x, const(_places(n, before, after, mode)), axis)
     return x
+
+
+def _places(size: int, before: int, after: int, mode: str) -> np.ndarray:
+    """Which element stands at each place of a padded axis: with "wrap" the next one after the last is the first, with
+    "reflect" the last but one."""
+    places = np.arange(-before, size + after, dtype=np.int64)
+    if mode == "wrap":
+        return places % size
+    there_and_back = max(2 * (size - 1), 1)
+    places %= there_and_back
+    return np.minimum(places, there_and_back - places)
 
 
 @ONNX.register("CenterCropPad")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pullback.ir.errors import UserError
 from pullback.ir.module import IRModule
-from pullback.nn.trace import current_trace
+from pullback.nn.trace import active_trace
 from pullback.relax import op
 from pullback.relax.control import traced
 from pullback.relax.expr import Expr
@@ -19,14 +19,13 @@ from pullback.relax.frontend.torch.aten.promotion import as_dtype, tensor
 from pullback.relax.frontend.torch.aten.shape import axes_of, axis_of, diagonal, select, slice_, unfold
 from pullback.relax.frontend.torch.table import ATEN
 from pullback.relax.mutator import emit_body
-from pullback.relax.op.reduce import scalar_count
+from pullback.relax.op.reduction.reduce import scalar_count
 from pullback.relax.transform import Gradient
 
 
 def adjoints(function: Callable[..., Any], inputs: Sequence[Any], dy: Any) -> tuple[Any, ...]:
     """The adjoints of tensors by ``function`` of them, for the adjoint ``dy`` of its result."""
-    trace = current_trace()
-    assert trace is not None
+    trace = active_trace()
     bound = [trace.bind(x, "lv") for x in (*inputs, dy)]
 
     def product(*values: Any) -> Any:
@@ -36,14 +35,14 @@ def adjoints(function: Callable[..., Any], inputs: Sequence[Any], dy: Any) -> tu
     wanted = [p.name for p in module["product"].params[:-1]]
     adjoint = Gradient("product", wanted)(module)["product_adjoint"]
     result = emit_body(adjoint, dict(zip(adjoint.params, bound, strict=True)), trace.builder)
-    return tuple(result.fields[1].fields)  # type: ignore[attr-defined]
+    return tuple(result.fields[1].fields)
 
 
 def _forward(name: str) -> Callable[..., Any]:
     """What an operator of the table computes, of several results the first."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        found = ATEN.find(name).function(*args, **kwargs)  # type: ignore[union-attr, misc]
+        found = ATEN.function(name)(*args, **kwargs)
         return found if isinstance(found, Expr) else found[0]
 
     return run

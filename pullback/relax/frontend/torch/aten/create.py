@@ -22,17 +22,13 @@ from pullback.relax.frontend.torch.aten.promotion import (
     tensor,
 )
 from pullback.relax.frontend.torch.aten.shape import expand
+from pullback.relax.frontend.torch.dtypes import NUMBERED
 from pullback.relax.frontend.torch.table import ATEN
 from pullback.tir.expr import PrimExpr, is_float
 
-_NUMBERED = {  # c10::ScalarType, by which schemas write the dtypes that are defaults
-    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool",
-    15: "bfloat16",
-}  # fmt: skip
-
 
 def _dtype(dtype: str | int | None, otherwise: str) -> str:
-    return otherwise if dtype is None else dtype if isinstance(dtype, str) else _NUMBERED[dtype]
+    return otherwise if dtype is None else dtype if isinstance(dtype, str) else NUMBERED[dtype]
 
 
 # -- filled with one value

@@ -13,9 +13,9 @@ def _of_each(name: str) -> Callable[..., tuple[Any, ...]]:
     """``_foreach_name``: arguments that are lists are taken one by one, others are the same for all tensors."""
 
     def run(tensors: Sequence[Any], *args: Any, **options: Any) -> tuple[Any, ...]:
-        one = ATEN.find(f"aten.{name}").function  # type: ignore[union-attr]
+        one = ATEN.function(f"aten.{name}")
         rows = [a if isinstance(a, (tuple, list)) else [a] * len(tensors) for a in args]
-        return tuple(one(x, *rest, **options) for x, *rest in zip(tensors, *rows, strict=True))  # type: ignore[misc]
+        return tuple(one(x, *rest, **options) for x, *rest in zip(tensors, *rows, strict=True))
 
     return run
 
@@ -37,9 +37,9 @@ def _with_value(name: str) -> Callable[..., tuple[Any, ...]]:
     """``_foreach_addcmul`` and its kin, whose values come last, as one number or as a list."""
 
     def run(tensors: Sequence[Any], a: Sequence[Any], b: Sequence[Any], values: Any = 1) -> tuple[Any, ...]:
-        one = ATEN.find(f"aten.{name}").function  # type: ignore[union-attr]
+        one = ATEN.function(f"aten.{name}")
         listed = values if isinstance(values, (tuple, list)) else [values] * len(tensors)
-        return tuple(one(x, y, z, value=v) for x, y, z, v in zip(tensors, a, b, listed, strict=True))  # type: ignore[misc]
+        return tuple(one(x, y, z, value=v) for x, y, z, v in zip(tensors, a, b, listed, strict=True))
 
     return run
 
@@ -49,4 +49,4 @@ ATEN.same({"aten._foreach_norm": lambda tensors, ord=2, dtype=None: tuple(_norm(
 
 
 def _norm(x: Any, ord: Any, dtype: str | None) -> Any:
-    return ATEN.find("aten.linalg_vector_norm").function(x, ord, dtype=dtype)  # type: ignore[union-attr, misc]
+    return ATEN.function("aten.linalg_vector_norm")(x, ord, dtype=dtype)

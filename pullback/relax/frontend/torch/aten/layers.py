@@ -41,11 +41,11 @@ def _add_convolutions() -> None:
 
         ATEN.register(f"aten.conv{rank}d")(conv)
 
-    for rank, function in _TRANSPOSED.items():
+    for rank, inverse in _TRANSPOSED.items():
 
         def transposed(
             input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int,
-            dilation: Any, _function: Callable[..., Any] = function, _rank: int = rank,
+            dilation: Any, _function: Callable[..., Any] = inverse, _rank: int = rank,
         ) -> Any:  # fmt: skip
             stride, padding, more, dilation = (each_axis(v, _rank) for v in (stride, padding, output_padding, dilation))
             return _function(input, weight, bias, stride, padding, more, groups, dilation)

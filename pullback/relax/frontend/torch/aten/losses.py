@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,13 @@ def _same(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: function(*args[:-1], reduction=REDUCTIONS[args[-1]])
 
 
-for _name, _function in {
+_SAME: dict[str, Callable[..., Any]] = {
     "mse_loss": F.mse_loss, "l1_loss": F.l1_loss, "hinge_embedding_loss": F.hinge_embedding_loss,
     "margin_ranking_loss": F.margin_ranking_loss, "cosine_embedding_loss": F.cosine_embedding_loss,
     "triplet_margin_loss": F.triplet_margin_loss, "soft_margin_loss": F.soft_margin_loss,
     "multilabel_margin_loss": F.multilabel_margin_loss, "binary_cross_entropy": F.binary_cross_entropy,
-}.items():  # fmt: skip
+}  # fmt: skip
+for _name, _function in _SAME.items():
     ATEN.register(f"aten.{_name}")(_same(_function))
 
 
@@ -115,8 +116,8 @@ def ctc_loss(
     log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int, reduction: int,
     zero_infinity: bool,
 ) -> Any:  # fmt: skip
-    lengths: Sequence[Any] = (_lengths(input_lengths), _lengths(target_lengths))
-    return F.ctc_loss(log_probs, targets, *lengths, blank, REDUCTIONS[reduction], zero_infinity)
+    inputs, wanted = _lengths(input_lengths), _lengths(target_lengths)
+    return F.ctc_loss(log_probs, targets, inputs, wanted, blank, REDUCTIONS[reduction], zero_infinity)
 
 
 @ATEN.register("aten.cosine_similarity")

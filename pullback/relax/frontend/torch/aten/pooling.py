@@ -13,11 +13,12 @@ from pullback.nn import functional as F
 from pullback.nn.functional.axes import batched, known_sizes
 from pullback.relax import op
 from pullback.relax.expr import const
+from pullback.relax.frontend.padding import least
 from pullback.relax.frontend.torch.aten.layers import each_axis
 from pullback.relax.frontend.torch.table import ATEN
 
-_MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
-_AVG = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+_MAX: dict[int, Callable[..., Any]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+_AVG: dict[int, Callable[..., Any]] = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 _ADAPTIVE_AVG = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
 _ADAPTIVE_MAX = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
 
@@ -82,7 +83,7 @@ def _places(rank: int, x: Any, found: Any, window: Any, stride: Any, padding: An
         flat = op.reshape(data, (*data.shape[:2], int(np.prod(sizes))))
         values = op.take(flat, const(number.reshape(-1), "int64"), 2)
         values = op.reshape(values, (*data.shape[:2], *number.shape))
-        values = op.where(const(inside), values, const(_lowest(data.dtype), data.dtype))
+        values = op.where(const(inside), values, const(least(data.dtype), data.dtype))
         best = op.argmax(values, 2)  # (N, C, outputs)
         table = const(number.T.copy(), "int64")
         row = op.arange(number.shape[1], dtype="int64")
@@ -90,10 +91,6 @@ def _places(rank: int, x: Any, found: Any, window: Any, stride: Any, padding: An
         return op.reshape(places, (*data.shape[:2], *outs))
 
     return batched(of, x, rank)
-
-
-def _lowest(dtype: str) -> Any:
-    return -np.inf if "float" in dtype else int(np.iinfo(dtype).min)
 
 
 @ATEN.register("aten.max_unpool2d")

@@ -14,6 +14,7 @@ import numpy as np
 
 from pullback.relax import op
 from pullback.relax.expr import Constant, Expr
+from pullback.relax.frontend.torch.dtypes import name_of
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.expr import FLOATS, PrimExpr, is_float
@@ -24,7 +25,7 @@ __all__ = ["as_dtype", "floating", "promoted", "promoted_dtype", "rank", "result
 def default_float() -> str:
     """The dtype of Python's floats: what torch.set_default_dtype said, float32 where PyTorch is not loaded."""
     torch = sys.modules.get("torch")
-    return "float32" if torch is None else str(torch.get_default_dtype()).partition(".")[2]
+    return "float32" if torch is None else name_of(torch.get_default_dtype())
 
 
 _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
@@ -63,7 +64,7 @@ def rank(value: Any) -> int:
 def dtype_of(value: Any) -> str:
     """The dtype of a tensor, or the one that PyTorch gives a number."""
     if isinstance(value, (Expr, PrimExpr, np.ndarray)):
-        return str(value.dtype)  # type: ignore[union-attr]
+        return str(value.dtype)
     return "bool" if isinstance(value, bool) else default_float() if isinstance(value, float) else "int64"
 
 

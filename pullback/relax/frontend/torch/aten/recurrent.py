@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from pullback import nn
 from pullback.relax.frontend.torch.table import ATEN
 
 
+class _Kind(Protocol):
+    """A class of recurrent layers or of cells."""
+
+    @property
+    def gates(self) -> int: ...
+
+    def __call__(self, *args: Any, **options: Any) -> Any: ...
+
+
 def _layer(
-    kind: type, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, bidirectional: bool,
+    kind: _Kind, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, bidirectional: bool,
     proj_size: int = 0, **more: Any,
 ) -> Any:  # fmt: skip
     """A layer of ``kind`` whose parameters are graph values: the flat weights of PyTorch."""
-    gates = kind.gates  # type: ignore[attr-defined]
+    gates = kind.gates
     hidden, given = params[0].shape[0] // gates, params[0].shape[1]
     extra = {"proj_size": proj_size} if proj_size else {}
     layer = kind(
@@ -80,8 +89,8 @@ _add_plain("tanh")
 _add_plain("relu")
 
 
-def _cell(kind: type, input: Any, state: Sequence[Any], weights: Sequence[Any], **more: Any) -> Any:
-    gates = kind.gates  # type: ignore[attr-defined]
+def _cell(kind: _Kind, input: Any, state: Sequence[Any], weights: Sequence[Any], **more: Any) -> Any:
+    gates = kind.gates
     cell = kind(weights[0].shape[1], weights[0].shape[0] // gates, bias=weights[2] is not None, **more)
     for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), weights, strict=True):
         delattr(cell, name)
