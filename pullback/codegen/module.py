@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pullback.codegen.builder import FunctionBuilder, Globals
 from pullback.codegen.float_mode import flushes, flushing
 from pullback.codegen.host import whole_triple
+from pullback.codegen.memory import Access
 from pullback.codegen.own_copies import OwnCopies
 from pullback.codegen.poly import Poly
 from pullback.codegen.statements import Statements, stored_buffers
@@ -28,6 +29,7 @@ from pullback.ir.node import Node
 from pullback.target import Target
 from pullback.tir.expr import INTRINSICS, Buffer, BufferLoad, IntImm, PrimExpr, Var, nbytes
 from pullback.tir.ranges import LARGEST_SIZE
+from pullback.tir.static import is_static, static
 from pullback.tir.stmt import (
     DEPTH,
     FLUSH_SUBNORMALS,
@@ -340,7 +342,7 @@ def _loaded(builder: FunctionBuilder, fields: Sequence[_Capture]) -> dict[_Captu
 
 def _task_entry(name: str, captures: list[_Capture]) -> str:
     """``void task(ptr closure, i64 begin, i64 end)``: unpacks the closure, so that the body's pointers don't alias."""
-    builder = FunctionBuilder(f"define internal void @{_quoted(name)}(ptr %closure, i64 %begin, i64 %end)", None)
+    builder = FunctionBuilder(f"define internal void @{_quoted(name)}(ptr %closure, i64 %begin, i64 %end)", Globals())
     given = _loaded(builder, captures)
     operands = [*(given[c] for c in captures), "i64 %begin", "i64 %end"]
     builder.effect(f"call void @{_quoted(name + '.body')}({', '.join(operands)})")
@@ -356,7 +358,7 @@ def _thread_entry(
     captures: list[_Capture],
 ) -> str:
     """``void work(ptr closure, ptr share)``: fills the thread's ``own`` buffers, then does what its share gives it."""
-    builder = FunctionBuilder(f"define internal void @{_quoted(name)}(ptr %closure, ptr %share)", None)
+    builder = FunctionBuilder(f"define internal void @{_quoted(name)}(ptr %closure, ptr %share)", Globals())
     given = _loaded(builder, fields)
     for buffer, (count, kind) in own.items():
         given[_Capture(buffer, "ptr")] = f"ptr {builder.alloca(count, kind)}"
@@ -392,7 +394,8 @@ class _HostStatements(Statements):
         self.slots = {buffer: number for number, buffer in enumerate(func.buffers)}
         self.recurs = any(isinstance(n, Recur) for f in (func, *(c for c, _ in callees.values())) for n in walk(f.body))
         calls = [n for n in walk(func.body) if isinstance(n, (HostCall, Recur))] if self.recurs else []
-        self.most_pointers, self.place = max((len(n.buffers) for n in calls), default=1), None
+        self.most_pointers = max((len(n.buffers) for n in calls), default=1)
+        self.place: str | None = None
         self.heaps = {b: self.own_heap(b, bool(func.attrs.get("poison"))) for b in _own_heaps(func)}
 
     def stmt_kernelcall(self, node: KernelCall) -> None:
@@ -503,9 +506,9 @@ class _HostStatements(Statements):
 
     def own_heap(self, buffer: Buffer, poisons: bool) -> str:
         """A heap on the stack, empty."""
-        (words,) = buffer.shape
+        (words,) = static(buffer.shape)
         place = self.at_entry(f"alloca [{words} x i64], align {_LINE}")
-        for k in range(words):  # type: ignore[arg-type]
+        for k in range(words):
             slot = self.at_entry(f"getelementptr i64, ptr {place}, i64 {k}")
             self.builder.entry.append(f"  store i64 {int(poisons and k % LEVELS == _POISONS)}, ptr {slot}")
         return place
@@ -605,7 +608,7 @@ class _HostStatements(Statements):
         self.builder.entry.append(f"  {name} = {text}")
         return name
 
-    def access(self, buffer, indices):
+    def access(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> Access:
         if buffer not in self.memory:
             self.bind_buffer(buffer, self.address(buffer, self.at_entry))
         return super().access(buffer, indices)
@@ -673,9 +676,9 @@ def _laid_out(fields: Sequence[Buffer]) -> tuple[list[int], int]:
 
 def _piece_bytes(param: Buffer) -> int:
     """The bytes of what a host function takes."""
-    if not all(isinstance(size, int) for size in param.shape):
+    if not is_static(param.shape):
         raise InternalError(f"{param.name} cannot be a piece of a buffer: its size is not known")
-    return math.prod(param.shape) * nbytes(param.dtype)  # type: ignore[arg-type]
+    return math.prod(param.shape) * nbytes(param.dtype)
 
 
 _TRACE = f"""define internal void @pb.trace(ptr %rt, ptr %trace, i64 %index) nounwind noinline {{

@@ -139,10 +139,11 @@ class GraphModule:
 
     def _zeros(self, number: int) -> Tensor:
         slot = self.program.inputs[number]
-        if None in slot.shape:
+        shape = tuple(size for size in slot.shape if size is not None)
+        if len(shape) < len(slot.shape):
             hint = f"module.set_input({slot.name!r}, array)"
             raise ArgumentError(f"input {slot.name!r} is not set, and its sizes are not known", hint=hint)
-        return zeros(slot.shape, slot.dtype)  # type: ignore[arg-type]
+        return zeros(shape, slot.dtype)
 
     # ---- running
 

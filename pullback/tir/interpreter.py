@@ -35,6 +35,7 @@ from pullback.tir.expr import (
     is_signed,
     nbytes,
 )
+from pullback.tir.static import is_static
 from pullback.tir.stmt import (
     DEPTH,
     Allocate,
@@ -305,13 +306,13 @@ class _Frame:
     def _piece(self, buffer: Buffer, number: Any, param: Buffer) -> np.ndarray:
         """The piece of that number of a buffer that is cut into some as large as the parameter."""
         array = self.arrays[buffer]
-        if not all(isinstance(size, int) for size in param.shape):
+        if not is_static(param.shape):
             return array
-        count = math.prod(param.shape)  # type: ignore[arg-type]
+        count = math.prod(param.shape)
         begin = int(number) * count
         if begin < 0 or begin + count > array.size:
             raise InternalError(f"{self.func.name}: {buffer.name} has no piece {number} of {count} elements")
-        return array.reshape(-1)[begin : begin + count].reshape(param.shape)  # type: ignore[arg-type]
+        return array.reshape(-1)[begin : begin + count].reshape(param.shape)
 
     def stmt_hostcall(self, node: HostCall) -> None:
         callee = self.kernels.get(node.name)
