@@ -38,8 +38,6 @@ from pullback.tir.equality import Equality
 from pullback.tir.expr import (
     Buffer,
     BufferLoad,
-    FloatImm,
-    IntImm,
     PrimExpr,
     Var,
     as_expr,
@@ -52,6 +50,7 @@ from pullback.tir.extents import greatest
 from pullback.tir.gathered import Part, nest_of, stencil
 from pullback.tir.independent import independent
 from pullback.tir.lanes import independent_lanes, reads_no_others
+from pullback.tir.naming import named
 from pullback.tir.overwritten import overwriting
 from pullback.tir.polynomial import key
 from pullback.tir.stmt import (
@@ -430,7 +429,7 @@ class _Adjoint:
         whole = stencil(nest, Part(total, body.indices, -1), given, self.names)
         if whole is None:
             return None
-        names, values = _named(list(parts.values()))
+        names, values = named(list(parts.values()))
         spread = seq(
             None if stays is not None else store(total, body.indices, const(0, total.dtype)),
             *(
@@ -471,7 +470,7 @@ class _Adjoint:
         ``b[i] = b[i] + …``, which has ``d`` already."""
         sums = [(leaf, self._sum_of(leaf), part) for leaf, part in contributions(value, d, degree)]
         found = [(leaf, total, part) for leaf, total, part in sums if total is not None and leaf is not stays]
-        names, parts = _named([part for *_, part in found])
+        names, parts = named([part for *_, part in found])
         stores = []
         for (leaf, total, _), part in zip(found, parts, strict=True):
             place = leaf.indices if isinstance(leaf, BufferLoad) else (as_expr(0),)
@@ -483,41 +482,6 @@ class _Adjoint:
 
     def _is_overwritten(self, expr: PrimExpr) -> bool:
         return any(load.buffer in self.written for load in loads(expr))
-
-
-def _named(parts: list[PrimExpr]) -> tuple[list[tuple[Var, PrimExpr]], list[PrimExpr]]:
-    """The expressions with names for what they share, and what the names stand for, each after those in it."""
-    seen: dict[int, int] = {}
-    order: list[PrimExpr] = []
-
-    def visit(node: PrimExpr) -> None:
-        seen[id(node)] = seen.get(id(node), 0) + 1
-        if seen[id(node)] == 1:
-            for child in children(node):
-                visit(child)
-            order.append(node)
-
-    for part in parts:
-        visit(part)
-    names: list[tuple[Var, PrimExpr]] = []
-    naming = _Naming()
-    for node in order:
-        if seen[id(node)] > 1 and not isinstance(node, (Var, IntImm, FloatImm)):
-            names.append((Var(f"t{len(names)}", node.dtype), naming.expr(node)))
-            naming.names[id(node)] = names[-1][0]
-    return names, [naming.expr(part) for part in parts]
-
-
-class _Naming(Mutator):
-    """Replaces expressions, known by identity, by their names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: dict[int, Var] = {}
-
-    def expr(self, node: PrimExpr) -> PrimExpr:
-        name = self.names.get(id(node))
-        return super().expr(node) if name is None else name
 
 
 class _Serial(Mutator):
