@@ -25,6 +25,13 @@ class Slot:
     shape: tuple[int | None, ...]
     dtype: str
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of a tensor whose sizes are known before a call."""
+        known = tuple(size for size in self.shape if size is not None)
+        assert len(known) == len(self.shape)
+        return known
+
     def check(self, value: Tensor) -> None:
         """Raise a DTypeError or ShapeError unless it fits."""
         if value.dtype != self.dtype:
