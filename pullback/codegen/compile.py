@@ -17,7 +17,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from pullback.codegen import headroom, host, worker
-from pullback.codegen.module import exported_symbol
+from pullback.codegen.symbols import exported_symbol
 from pullback.ir.errors import InternalError
 from pullback.runtime import packed
 from pullback.target import Target

@@ -221,7 +221,7 @@ def _allocating(tensors: Sequence[Tensor]) -> Iterator[None]:
         thread.join()
 
 
-def _nest(signature: Signature, tensors: Sequence[Tensor]) -> list[Any]:
+def _nest(signature: Signature, tensors: Sequence[Tensor] | Sequence[np.ndarray]) -> list[Any]:
     """Flat tensors in the nesting of the parameters."""
     rest = iter(tensors)
     try:
@@ -245,7 +245,7 @@ class InterpretedCall:
         self.flat[index] = value
 
     def __call__(self) -> list[Tensor]:
-        arrays = _nest(self.function.signature, [t.numpy() for t in self.flat])  # type: ignore[misc]
+        arrays = _nest(self.function.signature, [t.numpy() for t in self.flat])
         result = evaluate(self.function.executable.module, self.function.name, arrays)
         leaves = _leaves(result, self.function.signature.result)
         fresh = len(leaves) - len(self.donated)  # results that overwrite nothing come first

@@ -19,7 +19,7 @@ from pullback.runtime.clocks import clock_offsets
 from pullback.runtime.ranks import current
 from pullback.runtime.report import Report
 from pullback.target import Target
-from pullback.tir import For, HostCall, If, KernelCall, Recur, Seq, Stmt, While
+from pullback.tir import For, HostCall, If, IntImm, KernelCall, Recur, Seq, Stmt, While
 from pullback.tir.count import count
 from pullback.tir.visitor import walk
 
@@ -94,16 +94,19 @@ def _of_statement(plan: Plan, node: Stmt | None) -> tuple[int, int] | None:
         return counted(plan, node.name)
     if isinstance(node, (While, Recur)):
         return None
-    if isinstance(node, Seq):
-        parts, times = [_of_statement(plan, s) for s in node.stmts], 1
-    elif isinstance(node, For):
-        parts, times = [_of_statement(plan, node.body)], getattr(node.extent, "value", None)
-    elif isinstance(node, If):
-        found = [_of_statement(plan, node.then), _of_statement(plan, node.otherwise)]
-        parts, times = [None if None in found else max(found)], 1  # type: ignore[type-var]
-    else:
+    if not isinstance(node, (Seq, For, If)):
         return 0, 0
-    if times is None or None in parts:
+    if isinstance(node, If):
+        inner: tuple[Stmt | None, ...] = (node.then, node.otherwise)
+    else:
+        inner = node.stmts if isinstance(node, Seq) else (node.body,)
+    found = [_of_statement(plan, s) for s in inner]
+    parts = [part for part in found if part is not None]
+    if len(parts) < len(found):
         return None
-    flops, moved = (times * sum(part[k] for part in parts) for k in (0, 1))  # type: ignore[index]
-    return flops, moved
+    if isinstance(node, If):
+        return max(parts)
+    times = node.extent if isinstance(node, For) else IntImm(1)
+    if not isinstance(times, IntImm):
+        return None
+    return times.value * sum(flops for flops, _ in parts), times.value * sum(moved for _, moved in parts)

@@ -19,6 +19,7 @@ from pullback.te.naive import naive_kernel
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import PrimExpr, PrimFunc, Var
 from pullback.tir.expr import Binary, Cast, FloatImm, IntImm, Select
+from pullback.tir.static import static
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,7 @@ def _joined_axis(whole: Tensor, parts: Sequence[Tensor]) -> int | None:
         return None
     for axis, size in enumerate(whole.shape):
         alike = {(*t.shape[:axis], *t.shape[axis + 1 :]) for t in (whole, *parts)}
-        if len(alike) == 1 and sum(t.shape[axis] for t in parts) == size:  # type: ignore[misc]
+        if len(alike) == 1 and sum(static([t.shape[axis] for t in parts])) == size:
             return axis
     return None
 
@@ -150,5 +151,5 @@ def _keeps_last_axis(t: Tensor) -> bool:
 
 def _computes(group: Group, outputs: Sequence[Tensor]) -> bool:
     """Whether the group's outputs have the same definitions as these, on the same operands."""
-    kernels = [naive_kernel("kernel", group.inputs, o) for o in (group.outputs, outputs)]
-    return structural_equal(*kernels)
+    ours, theirs = (naive_kernel("kernel", group.inputs, o) for o in (group.outputs, outputs))
+    return structural_equal(ours, theirs)

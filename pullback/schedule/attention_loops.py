@@ -52,6 +52,7 @@ from pullback.tir import (
     store,
 )
 from pullback.tir.expr import nbytes
+from pullback.tir.static import static
 
 _NANOSECONDS_PER_FMA = 1 / 50
 _ROWS = 2  # of a block, in vectors
@@ -68,10 +69,8 @@ class _Loops:
 
     def __init__(self, group: Group, attention: Attention) -> None:
         self.group, self.attention, self.dtype = group, attention, attention.dtype
-        query: tuple[int, ...] = attention.query.shape  # type: ignore[assignment]  # the schedule takes static sizes only
-        value: tuple[int, ...] = attention.value.shape  # type: ignore[assignment]
-        self.batch, self.length, self.heads, self.size = query
-        _, self.keys, self.key_heads, self.value_size = value
+        self.batch, self.length, self.heads, self.size = static(attention.query.shape)
+        _, self.keys, self.key_heads, self.value_size = static(attention.value.shape)
         self.sharing = self.heads // self.key_heads  # query heads that read one key head
         self.lanes = max(1, group.machine.vector_bytes // nbytes(self.dtype))
         self.rows = _even(self.length, _ROWS * self.lanes, self.lanes)
@@ -198,8 +197,9 @@ class _Loops:
 
     def turned(self, target: Buffer, element: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Stmt:
         """target[h, i] = element(i, h), so that rows lie along the lanes."""
+        rows, columns = static(target.shape)
         return copied_across(
-            *target.shape, self.group.machine,
+            rows, columns, self.group.machine,
             lambda h, i: element(i, h), lambda h, i, value: store(target, (h, i), value),
         )  # fmt: skip
 
@@ -377,7 +377,7 @@ class BackwardLoops(_Loops):
     def _results(self, axis: int | None) -> list[_Result]:
         buffers = [self.group.buffers[t] for t in self.group.outputs]
         operands = (self.attention.query, self.attention.key, self.attention.value)
-        shapes: list[tuple[int, ...]] = [t.shape for t in operands]  # type: ignore[misc]
+        shapes = [static(t.shape) for t in operands]
         if axis is None:
             return [_Result(buffer, shape) for buffer, shape in zip(buffers, shapes, strict=True)]
         firsts = itertools.accumulate((shape[axis] for shape in shapes), initial=0)

@@ -19,7 +19,7 @@ from pullback.schedule.group import Group
 from pullback.schedule.pieces import pieces
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point
 from pullback.schedule.transpose import crossed_axis, transposed
-from pullback.tir import For, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq
+from pullback.tir import Buffer, For, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq
 from pullback.tir.caches import LINE
 from pullback.tir.visitor import substitute
 
@@ -42,7 +42,8 @@ class Elementwise:
         return Elementwise(group) if group.fallback or not repeats_work else None
 
     def lower(self, name: str) -> PrimFunc:
-        nests, renamed, in_order = [], {}, True
+        renamed: dict[Buffer, Buffer] = {}
+        nests, in_order = [], True
         shapes = list(dict.fromkeys(o.shape for o in self.group.outputs))
         for shape in shapes:
             axes = [Var(f"i{k}") for k in range(len(shape))]

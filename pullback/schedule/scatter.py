@@ -28,6 +28,7 @@ from pullback.te.graph import Lower, combine, identity, loads_of, stages
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import For, If, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq, store
 from pullback.tir.expr import Binary, FloatImm, IntImm, Select, nbytes
+from pullback.tir.static import is_static, static
 from pullback.tir.visitor import substitute, walk
 
 _BLOCK = 8  # vectors of columns in a block
@@ -53,7 +54,8 @@ def terms_of(stage: Tensor) -> Terms | None:
     if not isinstance(condition, Binary) or condition.kind != "eq":
         return None
     neutral = identity(reduce.kind, stage.dtype)
-    if not isinstance(other, (FloatImm, IntImm)) or other.value != neutral.value:  # type: ignore[attr-defined]
+    constants = (FloatImm, IntImm)
+    if not isinstance(other, constants) or not isinstance(neutral, constants) or other.value != neutral.value:
         return None
     for index, row in ((condition.a, condition.b), (condition.b, condition.a)):
         at = next((k for k, axis in enumerate(stage.axes) if axis is row), None)
@@ -96,8 +98,8 @@ class Scatter:
             return None
         (stage,) = group.reductions
         terms, begin = terms_of(stage), begin_of(group.outputs[0], stage)
-        sizes = (*stage.shape, *(a.extent for a in stage.body.axes))  # type: ignore[union-attr]
-        if terms is None or begin is None or not all(isinstance(s, int) for s in sizes):
+        reduced = stage.body.axes if isinstance(stage.body, Reduce) else ()
+        if terms is None or begin is None or not is_static((*stage.shape, *(a.extent for a in reduced))):
             return None
         return Scatter(group, stage, terms, begin)
 
@@ -111,7 +113,7 @@ class Scatter:
     def _begun(self) -> Stmt:
         axes = [Var(f"i{k}") for k in range(self.stage.ndim)]
         begin = self._inlined(self.begin, self.output.axes, axes)
-        threads = worth_threads(element_cost([self.stage]) * math.prod(self.stage.shape))  # type: ignore[arg-type]
+        threads = worth_threads(element_cost([self.stage]) * math.prod(static(self.stage.shape)))
         return nest(axes, list(self.stage.shape), store(self.group.buffers[self.output], axes, begin), threads)
 
     def _added(self) -> Stmt:
@@ -120,7 +122,8 @@ class Scatter:
         assert isinstance(reduce, Reduce)
         kept = [k for k in range(stage.ndim) if k != at]
         by_columns = bool(kept) and kept[-1] == stage.ndim - 1
-        columns: int = stage.shape[-1] if by_columns else 1  # type: ignore[assignment]
+        shape = static(stage.shape)
+        columns = shape[-1] if by_columns else 1
         width = max(1, min(columns, _BLOCK * self.group.machine.vector_bytes // nbytes(stage.dtype)))
         block, lane, row = Var("block"), Var("j"), Var("row", self.terms.index.dtype)
         outer = kept[:-1] if by_columns else kept
@@ -139,8 +142,8 @@ class Scatter:
             body = For(lane, size, body)
         for axis in reversed(reduce.axes):
             body = For(axis.var, as_expr(axis.extent), body)
-        sizes: list[int] = [stage.shape[k] for k in outer]  # type: ignore[misc]
-        count = math.prod(a.extent for a in reduce.axes) * columns * math.prod(sizes)
+        sizes = [shape[k] for k in outer]
+        count = math.prod(static([a.extent for a in reduce.axes])) * columns * math.prod(sizes)
         threads = worth_threads(element_cost(self.group.stages) * count)
         return tasks([*(stage.axes[k] for k in outer), block], [*sizes, -(-columns // width)], body, threads)
 

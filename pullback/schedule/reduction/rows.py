@@ -174,7 +174,7 @@ class _Row(Walk):
         """Those of one kind and type."""
         groups: dict[object, list[Step]] = {}
         for step in reduces:
-            groups.setdefault((step.kind, step.total.dtype), []).append(step)  # type: ignore[union-attr]
+            groups.setdefault((step.kind, step.result.dtype), []).append(step)
         return groups.values()
 
     def left(self, lanes: Lanes, target: Target) -> Stmt:
@@ -235,7 +235,7 @@ class _Rows(_Row):
 
     def __init__(self, program: Program, count: int) -> None:
         self.axis, self.count = program.axes[-1], count
-        self.row = Var("r")
+        self.row = self._number = Var("r")
         self.one_by_one = False
         super().__init__(program)
 
@@ -278,7 +278,7 @@ class _Rows(_Row):
         return body if self.one_by_one else self.of_rows(body, "unrolled")
 
     def of_rows(self, body: Stmt, kind: str) -> Stmt:
-        return For(self.row, as_expr(self.count), substitute(body, {self.axis: self.axis + self.row}), kind)
+        return For(self._number, as_expr(self.count), substitute(body, {self.axis: self.axis + self.row}), kind)
 
 
 class _Staged(_Rows):

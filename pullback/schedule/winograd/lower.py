@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pullback.schedule.contraction.across import stored_across
 from pullback.schedule.contraction.columns import lanes_of
@@ -198,11 +198,11 @@ class Lowering:
         zero = const(0, self.dtype)
         return self._everywhere(m.shape[1:], lambda at: store(m, (chunk, *at), zero))
 
-    def _everywhere(self, shape: tuple[object, ...], body: Callable[[tuple[PrimExpr, ...]], Stmt]) -> Stmt:
+    def _everywhere(self, shape: Sequence[int | PrimExpr], body: Callable[[tuple[PrimExpr, ...]], Stmt]) -> Stmt:
         axes = [Var("i") for _ in shape]
         result = body(tuple(axes))
         for k in range(len(shape) - 1, -1, -1):
-            result = For(axes[k], as_expr(shape[k]), result, "vectorized" if k == len(shape) - 1 else "serial")  # type: ignore[arg-type]
+            result = For(axes[k], as_expr(shape[k]), result, "vectorized" if k == len(shape) - 1 else "serial")
         return result
 
     def _kept(
@@ -311,7 +311,7 @@ class Lowering:
                 long = {p.long: first[p.long] + i for p, i in zip(filter.pairs, at, strict=True)}
                 return {**batch, **long, filter.column: j}
 
-            grid = {at: m[as_expr(p), number, j] for p, at in enumerate(self.points)}
+            grid: Grid = {at: m[as_expr(p), number, j] for p, at in enumerate(self.points)}
             return For(j, as_expr(self.columns), self._finish(grid, place), "vectorized")
 
         return self._over_tiles(bases, tile, apart=True)
@@ -351,7 +351,7 @@ class Lowering:
             put = outer_loops(list(place), [n for _, n in taps], put, threads=False)
         return Allocate(acc, seq(For(j, as_expr(columns), fill, "vectorized"), put))
 
-    def _total(self, m: Buffer, p: int, j: Var) -> PrimExpr:
+    def _total(self, m: Buffer, p: int, j: PrimExpr) -> PrimExpr:
         """The sum of the partial sums, pair by pair."""
         terms: list[PrimExpr] = [m[as_expr(c), as_expr(p), self.filter.channel, j] for c in range(self.filter.chunks)]
         while len(terms) > 1:

@@ -153,9 +153,9 @@ class LoopPrinter:
         elif isinstance(stmt, Collective):
             self.lines.add(self.collective(stmt))
         elif isinstance(stmt, Await):
-            parts = (
+            parts = [
                 f"[{', '.join(map(self.scalars.name, part))}]" for part in (stmt.given, stmt.received, stmt.targets)
-            )
+            ]
             self.lines.add(f"T.wait({self.scalars.name(stmt.ticket)}, {', '.join(parts)})")
         elif isinstance(stmt, HostCall):
             self.host_call(stmt)
