@@ -40,7 +40,8 @@ ROOMS = (
     ("pullback.sklearn",),
     ("pullback.relax.frontend",),
     ("pullback.relay", "pullback.contrib", "pullback.error", "pullback.parser", "pullback.testing", "pullback.topi"),
-    ("pullback", "pullback.shortcuts", "pullback.func", "pullback.distributed"),  # the package's face
+    # the package's face
+    ("pullback", "pullback.shortcuts", "pullback.func", "pullback.distributed", "pullback.mypy_plugin"),
     ("pullback.demo",),
     ("pullback.cli", "pullback.__main__", "pullback.show", "pullback.command"),
 )
@@ -70,6 +71,17 @@ DYNAMIC = {
     "pullback.shortcuts": "short names, pullback.training and the like, are those of other packages",
 }
 
+# The folders of ops and the files beside them, from the bottom up. Those of one floor do not import each other.
+OP_FLOORS = (
+    ("namespace", "sample", "kernel", "primal_gradient"),
+    ("family",),
+    ("call", "reduction"),
+    ("batching", "elementwise", "linear_algebra", "manipulate", "index", "register"),
+    ("methods", "nn", "random", "reference"),
+    ("distributed", "image", "loss", "vision"),
+    ("catalogue",),
+)
+
 # Packages that only some rooms may use.
 RESERVED = {
     "llvmlite": ("pullback.codegen",),
@@ -88,6 +100,7 @@ RESERVED = {
     "onnx": ("pullback.relax.frontend.onnx",),
     "keras": ("pullback.relax.frontend.keras",),
     "jax": (),
+    "mypy": ("pullback.mypy_plugin",),
 }
 
 
@@ -165,7 +178,7 @@ def test_every_module_has_a_room():
     """A new folder is put in the list on purpose: it must not fall into the package's face."""
     face = room_of("pullback")
     assert [m for m in MODULES if room_of(m) == face] == [
-        "pullback", "pullback.distributed", "pullback.func", "pullback.shortcuts",
+        "pullback", "pullback.distributed", "pullback.func", "pullback.mypy_plugin", "pullback.shortcuts",
     ]  # fmt: skip
 
 
@@ -177,6 +190,16 @@ def test_rooms_import_only_rooms_below():
 def test_exceptions_are_still_needed():
     found = {(i.module, i.name) for i in upward(all_imports())}
     assert set(EXCEPTIONS) <= found
+
+
+def test_folders_of_ops_import_only_floors_below():
+    floors = {name: number for number, names in enumerate(OP_FLOORS) for name in names}
+    prefix = "pullback.relax.op."
+    within = [i for i in all_imports() if i.module.startswith(prefix) and i.name.startswith(prefix)]
+    pairs = {i: tuple(name.removeprefix(prefix).split(".")[0] for name in (i.module, i.name)) for i in within}
+    assert {name for pair in pairs.values() for name in pair} == set(floors)
+    wrong = [i for i, (user, used) in pairs.items() if user != used and floors[used] >= floors[user]]
+    assert not wrong, "\n".join(map(str, wrong))
 
 
 def test_only_known_modules_import_by_name():

@@ -12,12 +12,11 @@ import os
 import re
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import IO, Any, TextIO
@@ -25,7 +24,7 @@ from typing import IO, Any, TextIO
 from pullback.command.hosts import Host, reachable, room
 from pullback.command.mpirun import Launcher
 from pullback.command.rank_output import Lines, Together
-from pullback.command.rank_reports import LAUNCHED, told
+from pullback.command.rank_reports import LAUNCHED, REPORTS, Facts, Reporter, Reports, told
 from pullback.ir.errors import UserError
 
 GRACE = 30.0  # seconds in which ranks that are asked to end may still save
@@ -73,14 +72,17 @@ class Start:
         self._failures: list[str] = []  # of ranks, each with its reason
         self._last_words: list[str] = []  # of ranks that others have left alone
         self._is_refused = False
-        self._watch: Callable[[int, int], None] = lambda rank, pid: None
         self._launchers: list[str] = []  # lines of the launcher's own
         self._stopped_by: int | None = None
         self._deadline = float("inf")
 
     def run(self) -> Ending:
         """Start the ranks, show what they write, and wait until they have ended."""
-        environment = os.environ | {LAUNCHED: "1"}
+        with Reports() as reports:
+            return self._run(reports)
+
+    def _run(self, reports: Reports) -> Ending:
+        environment = os.environ | {LAUNCHED: "1", REPORTS: str(reports.path)}
         command = self.ranks.command(self.program, environment)
         parent = os.getpid()
         try:
@@ -93,44 +95,78 @@ class Start:
             raise UserError(f"{command[0]} cannot be started: {error.strerror}") from error
         try:
             with self._signals_to(process):
-                self._follow(process)
+                self._follow(process, reports)
         finally:
             _end(process)
             for pipe in (process.stdout, process.stderr):
                 pipe.close()  # type: ignore[union-attr]
         return self._ending(process.returncode)
 
-    def _follow(self, process: subprocess.Popen[bytes]) -> None:
-        """Show the output until the launcher has ended."""
+    def _follow(self, process: subprocess.Popen[bytes], reports: Reports) -> None:
+        """Show the output, and hear the ranks' reports, until the launcher has ended."""
         assert process.stdout is not None and process.stderr is not None
         launcher, size = self.ranks.launcher, self.ranks.count
         label = None if launcher is None else launcher.label
         streams = {process.stdout: _Stream(label, size, sys.stdout), process.stderr: _Stream(label, size, sys.stderr)}
-        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
-            self._watch = lambda rank, pid: _register(selector, stack, rank, pid)
+        with selectors.DefaultSelector() as selector:
+            open_pipes = set(streams)
             for pipe in streams:
                 os.set_blocking(pipe.fileno(), False)
                 selector.register(pipe, selectors.EVENT_READ)
+            selector.register(reports.socket, selectors.EVENT_READ)
             ended = float("inf")
-            while any(key.data is None for key in selector.get_map().values()) and time.monotonic() < ended + _DRAIN:
-                for key, _ in selector.select(_TICK):
-                    ready: Any = key.fileobj
-                    if key.data is not None:
-                        selector.unregister(ready)
-                        self._has_ended(key.data)
-                    elif not self._take(streams[ready], ready):
-                        selector.unregister(ready)
+            while open_pipes and time.monotonic() < ended + _DRAIN:
+                ready = selector.select(_TICK)
+                self._see_ends(reports)
+                for key, _ in ready:
+                    source: Any = key.data or key.fileobj
+                    if source is reports.socket:
+                        self._accept(reports, selector)
+                    elif isinstance(source, Reporter):
+                        self._hear([source], selector)
+                    elif not self._take(streams[source], source):
+                        selector.unregister(source)
+                        open_pipes.discard(source)
                 for stream in streams.values():
                     stream.shown.flush(time.monotonic())
                 if process.poll() is not None:
                     ended = min(ended, time.monotonic())
                 elif time.monotonic() > self._deadline:
                     _end(process)
-        process.wait()
+            process.wait()
+            self._accept(reports, selector)
+            self._see_ends(reports)
+            # what ranks have reported is there, though they have ended
+            while left := [key.data for key, _ in selector.select(0) if isinstance(key.data, Reporter)]:
+                self._hear(left, selector)
         for stream in streams.values():
             self._show(stream, stream.lines.rest())
             stream.shown.flush(float("inf"))
             stream.file.flush()
+
+    def _accept(self, reports: Reports, selector: selectors.BaseSelector) -> None:
+        """Hear those who have connected, from now on."""
+        while (reporter := reports.accept()) is not None:
+            selector.register(reporter.socket, selectors.EVENT_READ, reporter)
+
+    def _see_ends(self, reports: Reports) -> None:
+        """Note which ranks of this machine have ended, the first one first."""
+        for reporter in reports.ended():
+            if reporter.rank is not None:
+                self._has_ended(reporter.rank)
+
+    def _hear(self, reporters: Iterable[Reporter], selector: selectors.BaseSelector) -> None:
+        """Learn what ranks of this machine report, and which of them have ended."""
+        for reporter in reporters:
+            facts = reporter.take()
+            if facts is None:
+                selector.unregister(reporter.socket)
+            if reporter.rank is None:
+                continue
+            for fact in facts or []:
+                self._learn(reporter.rank, fact)
+            if facts is None:
+                self._has_ended(reporter.rank)
 
     def _has_ended(self, rank: int) -> None:
         """A rank has ended, or will: the others follow."""
@@ -156,9 +192,7 @@ class Start:
             else:
                 stream.shown.add(rank, text, time.monotonic())
 
-    def _learn(self, rank: int, facts: dict[str, Any]) -> None:
-        if facts.get("host") == socket.gethostname():
-            self._watch(rank, facts["pid"])
+    def _learn(self, rank: int, facts: Facts) -> None:
         if "failed" in facts:
             self._has_ended(rank)
             self._failures.append(f"rank {rank} failed: {facts['failed']}")
@@ -231,15 +265,6 @@ def _how(status: int) -> str:
     """What a status of the system's ``wait`` says."""
     number = status & 0x7F
     return f"was killed by {_signal(number)}" if number else f"ended with code {status >> 8}"
-
-
-def _register(selector: selectors.BaseSelector, stack: contextlib.ExitStack, rank: int, pid: int) -> None:
-    """Have the selector tell when a process of this machine ends, where the system can (Linux)."""
-    if hasattr(os, "pidfd_open"):
-        with contextlib.suppress(OSError):
-            descriptor = os.pidfd_open(pid)
-            stack.callback(os.close, descriptor)
-            selector.register(descriptor, selectors.EVENT_READ, rank)
 
 
 class _Stream:

@@ -11,6 +11,7 @@ import inspect
 import io
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 from pullback.command.configuration import Job, call, change, check_fit, module_of, read, read_output, setting
 from pullback.command.launch import end_with_parent
-from pullback.command.rank_reports import is_launched, tell, tell_place
+from pullback.command.rank_reports import connect, is_launched, tell
 from pullback.ir.errors import ArgumentError, CheckpointError, UserError, suggestion
 from pullback.relax.training.callbacks import CSVLogger, Monitor
 from pullback.relax.training.checkpoint_file import open_checkpoint
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 LAST, BEST, HISTORY = "last.safetensors", "best.safetensors", "history.csv"
 DEFAULT_FUNCTION = "make"
+_OTHERS_FIRST = 1.0  # seconds in which it is seen that another rank has died, before one that noticed it says so
 _LONGEST_HEADER = 1 << 28  # bytes, of a checkpoint of any model
 _RETURNS = "return (trainer, x, y), or (trainer, arguments) with a dict of arguments of fit, x and y among them"
 
@@ -293,13 +295,14 @@ def as_rank() -> Iterator[None]:
     """Be one of the ranks that a launcher started, if it did: what this one raises ends the others."""
     with sigterm_as_interrupt():
         try:
-            tell_place()
+            connect()
             if is_launched() and mpi.launcher() is not None:
                 end_with_parent(signal.SIGKILL)  # a launcher that is killed may leave its ranks alone
             ranks.start()
             yield
             ranks.current().barrier()  # a rank that ends early looks like one that failed
         except ranks.RankError as error:
+            time.sleep(_OTHERS_FIRST)
             tell(told=error.message)
             raise
         except BaseException as error:

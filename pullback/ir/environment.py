@@ -22,6 +22,7 @@ VARIABLES: dict[str, tuple[str, str]] = {  # name: a pattern of its values, and 
     "PULLBACK_NUM_THREADS": (r"\+?0*[1-9]\d*", f"a whole number from 1 to {MOST_THREADS}"),
     "PULLBACK_RANKS_TIMEOUT": (r"0*[1-9]\d{0,8}", "a whole number of seconds"),
     "PULLBACK_LAUNCHED": ("[01]", "0 or 1: train --ranks sets it"),
+    "PULLBACK_REPORTS": (".*", "the path of a socket: train --ranks sets it"),
     "PULLBACK_MPI": (".*", "the path of a library of MPI"),
     "PULLBACK_CACHE": (".*", "what driver/cache.py says"),
     "PULLBACK_CACHE_DIR": (".*", "a folder"),

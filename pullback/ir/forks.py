@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 Holder = TypeVar("Holder")
-_RLOCK = type(threading.RLock())
+_RLOCK: type[Any] = type(threading.RLock())  # whose instances tell who holds them, by a method without a stub
 
 _forking = threading.RLock()  # held during a fork: so nothing that a fork waits for is added meanwhile
 _renewed: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
@@ -106,7 +106,7 @@ def _renew_cached_properties() -> None:
             for kind in [v for v in vars(module).values() if isinstance(v, type)]:
                 for value in vars(kind).values():
                     if isinstance(value, functools.cached_property):
-                        value.lock = threading.RLock()  # type: ignore[attr-defined]
+                        vars(value)["lock"] = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from pullback.ir.arguments import mapping
 from pullback.ir.errors import CallError, NameNotFound, UserError
-from pullback.ir.node import Closed, Node
+from pullback.ir.node import Closed, Node, script_of
 from pullback.ir.words import guided
 
 GLOBAL_SYMBOL = "global_symbol"  # the attribute of a function that is its name outside of the module: no structure
@@ -249,7 +249,7 @@ class IRModule:
     def script(self, **options: Any) -> str:
         """The module as text of its language: script, or relay text."""
         text_of = self._language()
-        return Node.script(self, **options) if text_of is None else text_of(self, **options)  # type: ignore[arg-type]
+        return script_of(self, **options) if text_of is None else text_of(self, **options)
 
     def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
         """A module of relay as relay text, with the version line first; other modules as :meth:`script`."""

@@ -15,16 +15,20 @@ from contextvars import ContextVar
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from pullback.ir.depth import deep
 from pullback.ir.errors import PullbackError
+from pullback.ir.typed import cache
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 AnyNode = TypeVar("AnyNode")
-AnyType = TypeVar("AnyType")
+AnyDataclass = TypeVar("AnyDataclass", bound="DataclassInstance")
 Answer = TypeVar("Answer")
 
 
@@ -107,7 +111,7 @@ def span_scope(span: Span | Callable[[], Span | None] | None) -> Iterator[None]:
         _span.reset(token)
 
 
-def made_quickly(kind: type[AnyType]) -> type[AnyType]:
+def made_quickly(kind: type[AnyDataclass]) -> type[AnyDataclass]:
     """A frozen dataclass whose instances get all of their fields at once: compilers make many nodes.
 
     A generated ``__init__`` of a frozen dataclass calls ``object.__setattr__`` for each field, which takes three times
@@ -116,7 +120,7 @@ def made_quickly(kind: type[AnyType]) -> type[AnyType]:
     names: dict[str, Any] = {"_MISSING": MISSING}
     parameters: list[str] = []
     body = ["_fields = self.__dict__"]
-    for item in sorted(fields(kind), key=lambda item: item.kw_only):  # type: ignore[arg-type]
+    for item in sorted(fields(kind), key=lambda item: item.kw_only is True):
         parameter, value = item.name, item.name
         if item.kw_only and "*" not in parameters:
             parameters.append("*")
@@ -132,8 +136,9 @@ def made_quickly(kind: type[AnyType]) -> type[AnyType]:
     if hasattr(kind, "__post_init__"):
         body.append("self.__post_init__()")
     exec(f"def __init__(self, {', '.join(parameters)}):\n    " + "\n    ".join(body), names)
-    functools.update_wrapper(names["__init__"], kind.__init__, ("__qualname__", "__annotations__", "__doc__"), ())
-    kind.__init__ = names["__init__"]  # type: ignore[misc]
+    made, written = names["__init__"], vars(kind)["__init__"]
+    functools.update_wrapper(made, written, ("__qualname__", "__annotations__", "__doc__"), ())
+    type.__setattr__(kind, "__init__", made)
     return kind
 
 
@@ -143,9 +148,9 @@ class Node:
 
     span: Span | None = field(default_factory=current_span, kw_only=True, repr=False, compare=False)
 
-    _printer = None  # not a field: the hook of set_printer
-    _page = None  # the same for a module as HTML
-    binder = None  # not a field either: the name of the field that holds the symbol which this node binds
+    _printer: ClassVar[Callable[..., str] | None] = None  # the hook of set_printer
+    _page: ClassVar[Callable[..., str] | None] = None  # the same for a module as HTML
+    binder: ClassVar[str | None] = None  # the name of the field that holds the symbol which this node binds
     binds: ClassVar[tuple[str, ...]] = ()  # the structural items whose symbols, with those in their types, begin here
     shared: ClassVar[bool] = (
         False  # whether one node at two places is one value, and two equal ones are two: structure is a graph then
@@ -154,13 +159,11 @@ class Node:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__repr__" not in vars(cls):  # a dataclass writes one otherwise, as long as all that a node reaches
-            cls.__repr__ = _outline  # type: ignore[method-assign, assignment]
+            type.__setattr__(cls, "__repr__", _outline)
 
     def script(self, **options: Any) -> str:
         """The node as script text: printing and parsing it back gives a structurally equal node."""
-        if Node._printer is None:
-            raise PullbackError("no printer is loaded: import pullback.script first")
-        return Node._printer(self, **options)
+        return script_of(self, **options)
 
     def show(self, **options: Any) -> None:
         """Print :meth:`script`."""
@@ -185,6 +188,13 @@ class Node:
         vars(self).update(thawed)
 
 
+def script_of(node: Any, **options: Any) -> str:
+    """A node or a module as script text."""
+    if Node._printer is None:
+        raise PullbackError("no printer is loaded: import pullback.script first")
+    return Node._printer(node, **options)
+
+
 _DEEPEST, _MOST = 4, 8  # how deep an outline goes, and how many items of a sequence it shows
 
 
@@ -198,7 +208,7 @@ def _outlined(value: Any, depth: int) -> str:
         if not depth:
             return f"{type(value).__name__}(…)"
         shown = (f for f in fields(value) if f.repr)
-        parts = (f"{f.name}={_outlined(getattr(value, f.name), depth - 1)}" for f in shown)
+        parts = [f"{f.name}={_outlined(getattr(value, f.name), depth - 1)}" for f in shown]
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, tuple):
         parts = [_outlined(v, depth) for v in value[:_MOST]] + ["…"] * (len(value) > _MOST)
@@ -213,9 +223,9 @@ class _Attributes:
         self.values = dict(values)
 
 
-def set_printer(printer: Any, page: Any = None) -> None:
+def set_printer(printer: Callable[..., str], page: Callable[..., str] | None = None) -> None:
     """Install the functions that turn a node into text and a module into HTML (``script`` does so on import)."""
-    Node._printer, Node._page = staticmethod(printer), page and staticmethod(page)
+    Node._printer, Node._page = printer, page
 
 
 @dataclass(frozen=True)
@@ -235,7 +245,7 @@ def structure(node: Any) -> Iterator[tuple[str, Any]]:
         yield name, getattr(node, name)
 
 
-@functools.cache
+@cache
 def _structural_fields(kind: type) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind) if item.compare)
 
@@ -432,7 +442,7 @@ class _Kind(Enum):
     OTHER = auto()
 
 
-@functools.cache
+@cache
 def _kind(type_: type) -> _Kind:
     if issubclass(type_, Closed):
         return _Kind.CLOSED
@@ -452,7 +462,7 @@ def _is_word(value: Any) -> bool:
 _name_of = functools.cache(str)  # of a NumPy type, which writes its name slowly
 
 
-@functools.cache
+@cache
 def _fields_of_digest(type_: type) -> tuple[str, ...] | None:
     """The fields in which a node's digest descends; None when the node itself says what it is made of."""
     return None if hasattr(type_, "structural_items") else _structural_fields(type_)
@@ -518,8 +528,8 @@ def structural_digest(node: Any) -> bytes:
             return
         add(b"N" + type_.__name__.encode() + b"(")
         binder = getattr(x, "binder", None)
-        bound = id(getattr(x, binder)) if binder else None
-        outer = numbers.pop(bound, None) if binder else None
+        bound = id(getattr(x, binder)) if binder else 0  # no object's id
+        outer = numbers.pop(bound, None)
         for value in values:
             visit(value)
         if binder:

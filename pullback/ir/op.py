@@ -46,7 +46,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -83,8 +83,9 @@ class Signature:
             raise InternalError(f"a sequence of tensors must be the only tensor argument: {text!r}")
         optional = frozenset(n[:-1] for n in names if n.endswith("?"))
         call = ast.parse(f"f({right.strip()})", mode="eval").body
-        attrs: dict[str, Any] = {a.id: _REQUIRED for a in call.args}  # type: ignore[attr-defined]
-        attrs |= {k.arg: ast.literal_eval(k.value) for k in call.keywords}  # type: ignore[attr-defined]
+        assert isinstance(call, ast.Call)
+        attrs: dict[str, Any] = {ast.unparse(a): _REQUIRED for a in call.args}
+        attrs |= {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
         return Signature(tuple(n.rstrip("?*") for n in names), optional, variadic, attrs)
 
     def bind(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -131,7 +132,7 @@ class Signature:
     def of_python(self) -> inspect.Signature:
         """What ``inspect.signature`` and editors show of the op."""
         parameters: list[inspect.Parameter] = []
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
         defaults = {n: None if n in self.optional else _REQUIRED for n in self.tensors} | dict(self.attrs)
         for name, default in defaults.items():
             value = inspect.Parameter.empty if default is _REQUIRED else default
@@ -183,7 +184,7 @@ class Op(Node):
     initial: Mapping[str, float] = field(default_factory=dict, compare=False)
     doc: str = field(default="", compare=False)
     family: str = field(default="", compare=False)
-    samples: Callable[..., Any] | None = field(default=None, compare=False)
+    samples: Sequence[Any] | None = field(default=None, compare=False)
 
     attributes: ClassVar[dict[str, Callable[[Op], Any]]] = {}  # what get_attr knows, by name
 

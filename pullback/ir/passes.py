@@ -15,6 +15,8 @@ from pullback.ir.errors import ArgumentError, CallError, NameNotFound, UserError
 from pullback.ir.module import IRModule
 from pullback.ir.pass_context import PassContext, PassInfo
 
+_NONE: Sequence[str] = ()
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -25,7 +27,7 @@ class Pass:
     """
 
     opt_level = 0  # without annotations: some passes have fields of these names
-    required = ()
+    required = _NONE
 
     @property
     def name(self) -> str:
@@ -116,9 +118,9 @@ class Sequential(Pass):
     """
 
     passes: Sequence[Callable[[IRModule], IRModule]] = ()
-    opt_level: int = 0  # type: ignore[misc]
-    name: str = "sequential"  # type: ignore[assignment]
-    required: Sequence[str] | None = ()  # type: ignore[assignment,misc]
+    opt_level: int = 0
+    name: str = "sequential"
+    required: Sequence[str] = ()
     traceable: bool = False
 
     def __post_init__(self) -> None:
@@ -142,10 +144,10 @@ class Sequential(Pass):
         return module
 
     def __str__(self) -> str:
-        names = " ".join(getattr(step, "name", None) or getattr(step, "__name__", "?") for step in self.passes)
+        names = [getattr(step, "name", None) or getattr(step, "__name__", None) or "?" for step in self.passes]
         return (
             f"Run Sequential pass: {self.name} at the optimization level {self.opt_level}. "
-            f"The passes will be executed are: [{names}]"
+            f"The passes will be executed are: [{' '.join(names)}]"
         )
 
 
@@ -154,9 +156,9 @@ class ModulePass(Pass):
     """A pass of a plain function of modules: :func:`module_pass` makes it."""
 
     function: Callable[..., IRModule] = field(repr=False)
-    opt_level: int = 0  # type: ignore[misc]
-    name: str = ""  # type: ignore[assignment]
-    required: tuple[str, ...] = ()  # type: ignore[misc]
+    opt_level: int = 0
+    name: str = ""
+    required: tuple[str, ...] = ()
     traceable: bool = False
 
     def run(self, module: IRModule) -> IRModule:
@@ -193,7 +195,7 @@ def module_pass(
     level = 0 if opt_level is None else whole("opt_level", opt_level)
 
     def make(given: Any) -> Any:
-        shown = name or getattr(given, "__name__", type(given).__name__)
+        shown: str = name or getattr(given, "__name__", None) or type(given).__name__
         if inspect.isclass(given):
             return pass_of_class(given, ModulePass, "transform_module", (level, shown, required, traceable))
         if not callable(given):
@@ -212,27 +214,29 @@ def required_names(required: Any) -> tuple[str, ...]:
     return tuple(required)
 
 
-def pass_of_class(written: type, kind: type[Pass], method: str, options: tuple[Any, ...]) -> type:
+def pass_of_class(written: type[Any], kind: type[Pass], method: str, options: tuple[Any, ...]) -> type[Pass]:
     """The class of passes whose objects run a method of ``written``'s, and have its attributes otherwise."""
     if not callable(getattr(written, method, None)):
         raise CallError(f"class {written.__name__} has no method {method}", hint=f"def {method}(self, …)")
 
-    class Made(kind):  # type: ignore[misc,valid-type]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            inner = written(*args, **kwargs)
-            kind.__init__(self, getattr(inner, method), *options)
-            vars(self)["_inner"] = inner
+    begin = vars(kind)["__init__"]
 
-        def __getattr__(self, attribute: str) -> Any:
-            inner = vars(self).get("_inner")
-            if inner is None or attribute.startswith("__"):
-                raise AttributeError(attribute)
-            return getattr(inner, attribute)
+    def __init__(self: Pass, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        inner = written(*args, **kwargs)
+        begin(self, getattr(inner, method), *options)
+        vars(self)["_inner"] = inner
 
-    functools.update_wrapper(Made.__init__, written.__init__)  # type: ignore[misc]
-    Made.__name__, Made.__qualname__ = written.__name__, written.__qualname__
-    Made.__doc__, Made.__module__ = written.__doc__, written.__module__
-    return Made
+    def __getattr__(self: Pass, attribute: str) -> Any:  # noqa: N807
+        inner = vars(self).get("_inner")
+        if inner is None or attribute.startswith("__"):
+            raise AttributeError(attribute)
+        return getattr(inner, attribute)
+
+    functools.update_wrapper(__init__, written.__init__)
+    members = {"__init__": __init__, "__getattr__": __getattr__}
+    made = type(written.__name__, (kind,), members)
+    made.__qualname__, made.__doc__, made.__module__ = written.__qualname__, written.__doc__, written.__module__
+    return made
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:

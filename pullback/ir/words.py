@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pullback.ir.errors import CallError, NoAttribute, near, suggestion
 from pullback.ir.foreign import ARGUMENTS, ATTRIBUTES, CLASSES, NO_ARGUMENT
@@ -46,7 +46,7 @@ def explained(function: Callee, name: str | None = None) -> Callee:
                 raise
         raise problem
 
-    return call  # type: ignore[return-value]
+    return cast(Callee, call)
 
 
 def explanation(
@@ -90,7 +90,7 @@ def guided(cls: Class) -> Class:
         if inspect.isfunction(member) and (name in _METHOD or not name.startswith("_")):
             setattr(cls, name, explained(member))
     if not hasattr(cls, "__getattr__"):
-        cls.__getattr__ = _no_attribute  # type: ignore[attr-defined]
+        type.__setattr__(cls, "__getattr__", _no_attribute)
     return cls
 
 

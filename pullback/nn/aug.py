@@ -24,7 +24,7 @@ from pullback.nn.functional.axes import each, known_sizes
 from pullback.nn.module import Module
 from pullback.relax import op
 from pullback.relax.expr import const
-from pullback.relax.op.augment import PAD_MODES
+from pullback.relax.op.image.augment import PAD_MODES
 from pullback.relax.struct_info import format_shape
 
 __all__ = [

@@ -9,7 +9,7 @@ from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.nn.functional.axes import is_int
 from pullback.nn.module import Module
 from pullback.relax import op
-from pullback.relax.op.manipulate import any_rows
+from pullback.relax.op.manipulate.shape import any_rows
 from pullback.relax.struct_info import format_shape
 
 __all__ = ["Flatten", "Unflatten"]

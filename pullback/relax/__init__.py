@@ -10,7 +10,8 @@ import importlib
 from typing import Any
 
 from pullback.ir.module import GlobalVar
-from pullback.relax import analysis
+from pullback.ir.op import Op
+from pullback.relax import analysis, op_arguments
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import (
     Binding,
@@ -42,6 +43,8 @@ from pullback.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+
+Op.build = op_arguments.build
 
 _ABOVE = {
     "op": ("pullback.relax.op", None),

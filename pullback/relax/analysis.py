@@ -172,103 +172,116 @@ def check_well_formed(module: IRModule | Function) -> None:
     functions = module.functions if isinstance(module, IRModule) else {"function": module}
     for name, function in functions.items():
         if isinstance(function, Function):
-            _check_function(name, function, functions if isinstance(module, IRModule) else None)
+            _Checker(name, functions if isinstance(module, IRModule) else None).check(function)
         elif isinstance(function, PrimFunc):
             check_bounds(function)
 
 
-def _check_function(name: str, function: Function, functions: Mapping[str, Any] | None) -> None:
-    kernels: dict[str, _KernelType] = {}  # of those that have been called
-    visible: set[Var] = set()
-    known_sizes: set[Any] = set()
-    recursions: dict[str, Call] = {}  # those around, by their labels
+class _Checker:
+    """Goes through one function, and raises at the first breach of form."""
 
-    def bind(var: Var) -> None:
-        if var in visible:
-            raise UserError(f"{name}: variable {var.name} is bound twice", span=var.span)
-        visible.add(var)
+    def __init__(self, name: str, functions: Mapping[str, Any] | None) -> None:
+        self.name, self.functions = name, functions
+        self.kernels: dict[str, _KernelType] = {}  # of those that have been called
+        self.visible: set[Var] = set()
+        self.known_sizes: set[Any] = set()
+        self.recursions: dict[str, Call] = {}  # those around, by their labels
 
-    def use(expr: Any, node: Any) -> None:
+    def check(self, function: Function) -> None:
+        declared_of(function)  # raises where that does not fit
+        self.params(function)
+        self.body(function.body, function)
+
+    def bind(self, var: Var) -> None:
+        if var in self.visible:
+            raise UserError(f"{self.name}: variable {var.name} is bound twice", span=var.span)
+        self.visible.add(var)
+
+    def use(self, expr: Any, node: Any) -> None:
         for var in used_vars(expr):
-            if var not in visible:
-                message = f"{name}: variable {var.name} is used where it is not defined"
+            if var not in self.visible:
+                message = f"{self.name}: variable {var.name} is used where it is not defined"
                 raise UserError(message, span=node.span, hint="make it a parameter of the function, or bind it before")
+        if self.functions is None:
+            return
         for sub in [expr, *sub_exprs(expr)]:
-            if isinstance(sub, GlobalVar) and functions is not None and sub.name not in functions:
-                raise UserError(
-                    f"{name}: there is no function {sub.name} in the module",
-                    span=node.span,
-                    hint="add it to the module, or mend the name: cls.name names a function of the module",
-                )
+            if isinstance(sub, GlobalVar):
+                self.require(self.functions, sub.name, "names", node)
         if isinstance(expr, Call):
-            callee = expr.op
-            if isinstance(callee, GlobalVar) and functions is not None:
-                if callee.name not in functions:
-                    raise UserError(
-                        f"{name}: there is no function {callee.name} in the module",
-                        span=node.span,
-                        hint="add it to the module, or mend the name: cls.name calls a function of the module",
-                    )
-                if not isinstance(functions[callee.name], Function):
-                    hint = f"write R.call_tir(cls.{callee.name}, (x, …), R.Tensor(…))"
-                    message = f"{name}: {callee.name} is a kernel of the loop IR, not a graph function"
-                    raise UserError(message, span=node.span, hint=hint)
-            if is_call_tir(expr) and functions is not None:
-                kernel = kernel_name(expr)
-                if kernel not in kernels:
-                    kernels[kernel] = _KernelType.of(name, kernel, functions[kernel], node.span)
-                kernels[kernel].check_call(name, expr, node.span)
+            self.call(expr, self.functions, node)
 
-    def check_params(inner: Function) -> None:
+    def require(self, functions: Mapping[str, Any], name: str, verb: str, node: Any) -> None:
+        """Raise unless the module has the function that something ``names`` or ``calls``."""
+        if name not in functions:
+            raise UserError(
+                f"{self.name}: there is no function {name} in the module",
+                span=node.span,
+                hint=f"add it to the module, or mend the name: cls.name {verb} a function of the module",
+            )
+
+    def call(self, call: Call, functions: Mapping[str, Any], node: Any) -> None:
+        callee = call.op
+        if isinstance(callee, GlobalVar):
+            self.require(functions, callee.name, "calls", node)
+            if not isinstance(functions[callee.name], Function):
+                hint = f"write R.call_tir(cls.{callee.name}, (x, …), R.Tensor(…))"
+                message = f"{self.name}: {callee.name} is a kernel of the loop IR, not a graph function"
+                raise UserError(message, span=node.span, hint=hint)
+        if is_call_tir(call):
+            kernel = kernel_name(call)
+            if kernel not in self.kernels:
+                self.kernels[kernel] = _KernelType.of(self.name, kernel, functions[kernel], node.span)
+            self.kernels[kernel].check_call(self.name, call, node.span)
+
+    def params(self, inner: Function) -> None:
         for param in inner.params:
             if isinstance(param, DataflowVar):
-                raise UserError(f"{name}: parameter {param.name} cannot be a dataflow variable", span=param.span)
-            bind(param)
-            known_sizes.update(symbolic_vars(param.struct_info))
+                message = f"{self.name}: parameter {param.name} cannot be a dataflow variable"
+                raise UserError(message, span=param.span)
+            self.bind(param)
+            self.known_sizes.update(symbolic_vars(param.struct_info))
 
-    def check_inner(value: Any) -> None:
+    def inner(self, value: Any) -> None:
         """What stands inside of a value: what it binds is not visible outside."""
-        nonlocal visible, recursions
-        outer, around = visible, recursions
+        outer, around = self.visible, self.recursions
         if isinstance(value, Call) and value.op is RECURSE:
-            recursions = {**recursions, value.attrs["label"]: value}
+            self.recursions = {**around, value.attrs["label"]: value}
         elif is_self(value):
-            check_self(value, recursions.get(value.attrs["label"]))
+            check_self(value, around.get(value.attrs["label"]))
         for body in [value] if isinstance(value, Function) else inner_bodies(value):
-            visible = set() if isinstance(value, Call) else set(outer)
+            self.visible = set() if isinstance(value, Call) else set(outer)
             if isinstance(body, Function):
-                check_params(body)
-                check_body(body.body, body)
+                self.params(body)
+                self.body(body.body, body)
             else:
-                check_body(body, value)
-        visible, recursions = outer, around
+                self.body(body, value)
+        self.visible, self.recursions = outer, around
 
-    def check_body(body: SeqExpr, whole: Any) -> None:
+    def body(self, body: SeqExpr, whole: Any) -> None:
         for block in body.blocks:
             for binding in block.bindings:
                 if not isinstance(block, DataflowBlock) and isinstance(binding.var, DataflowVar):
-                    raise UserError(f"{name}: {binding.var.name} is a dataflow variable outside a dataflow block")
-                is_function = isinstance(binding.value, Function)
-                if is_function:  # it may call itself
-                    bind(binding.var)
-                use(binding.value, binding)
-                check_inner(binding.value)
-                for arg in sub_exprs(binding.value):
-                    if not isinstance(arg, ATOMS) and not (isinstance(arg, Tuple) and _atomic_tuple(arg)):
-                        raise UserError(f"{name}: {binding.var.name} has a nested argument", span=binding.span)
-                if isinstance(binding, MatchCast):
-                    known_sizes.update(symbolic_vars(binding.target))
-                for size in symbolic_vars(binding.var.struct_info):
-                    if size not in known_sizes and not is_function:
-                        raise UserError(f"{name}: the symbolic size {size.name} is bound nowhere", span=binding.span)
-                if not is_function:
-                    bind(binding.var)
-            visible.difference_update([b.var for b in block.bindings if isinstance(b.var, DataflowVar)])
-        use(body.body, whole)
+                    raise UserError(f"{self.name}: {binding.var.name} is a dataflow variable outside a dataflow block")
+                self.binding(binding)
+            self.visible.difference_update([b.var for b in block.bindings if isinstance(b.var, DataflowVar)])
+        self.use(body.body, whole)
 
-    declared_of(function)  # raises where that does not fit
-    check_params(function)
-    check_body(function.body, function)
+    def binding(self, binding: Binding) -> None:
+        is_function = isinstance(binding.value, Function)
+        if is_function:  # it may call itself
+            self.bind(binding.var)
+        self.use(binding.value, binding)
+        self.inner(binding.value)
+        for arg in sub_exprs(binding.value):
+            if not isinstance(arg, ATOMS) and not (isinstance(arg, Tuple) and _atomic_tuple(arg)):
+                raise UserError(f"{self.name}: {binding.var.name} has a nested argument", span=binding.span)
+        if isinstance(binding, MatchCast):
+            self.known_sizes.update(symbolic_vars(binding.target))
+        for size in symbolic_vars(binding.var.struct_info):
+            if size not in self.known_sizes and not is_function:
+                raise UserError(f"{self.name}: the symbolic size {size.name} is bound nowhere", span=binding.span)
+        if not is_function:
+            self.bind(binding.var)
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,11 @@ from pullback.ir.arguments import sequence, whole
 from pullback.ir.at_run_time import AtRunTime
 from pullback.ir.errors import ArgumentError, CallError, DTypeError, ShapeError, UserError
 from pullback.ir.module import GLOBAL_SYMBOL, GlobalVar, set_call_global, without_symbol
-from pullback.ir.node import Node, Span, Symbol, current_span, made_quickly
+from pullback.ir.node import Node, Span, Symbol, made_quickly
 from pullback.ir.op import Op
+from pullback.relax.constants import converted
 from pullback.relax.matching import bind_sizes, match_info
+from pullback.relax.operators import Operators
 from pullback.relax.struct_info import (
     Dim,
     FuncStructInfo,
@@ -49,52 +51,7 @@ from pullback.relax.struct_info import (
     format_info,
     same_info,
 )
-from pullback.runtime.dtype import numpy_dtype
-from pullback.tir.expr import DTYPES, FLOATS, PrimExpr, out_of_range
-
-_UFUNCS = {  # NumPy's functions behind its operators
-    "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide", "true_divide": "divide",
-    "floor_divide": "floor_divide", "remainder": "mod", "power": "power", "matmul": "matmul", "equal": "equal",
-    "not_equal": "not_equal", "less": "less", "less_equal": "less_equal", "greater": "greater",
-    "greater_equal": "greater_equal", "left_shift": "left_shift", "right_shift": "right_shift",
-    "bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor",
-}  # fmt: skip
-
-
-def _foreign_call(library: str, name: str) -> UserError:
-    """The error of a function of another library that is called with a graph value."""
-    return UserError(
-        f"{name} of {library} computes with arrays, and a graph value is none at compile time",
-        hint=f"ops do: x.{name}(), nn.functional.{name}(x) or R.{name}(x), where there is one",
-        span=current_span(),
-    )
-
-
-def _infix(name: str, swapped: bool = False) -> Any:
-    def method(self: Expr, other: Any) -> Call:
-        return Op.get(name)(other, self) if swapped else Op.get(name)(self, other)
-
-    return method
-
-
-def _equal(self: Expr, other: Any) -> Any:
-    """``x == y`` of tensors compares their elements, as in NumPy and PyTorch. ``x == x`` is True, which weak
-    dictionaries need, and so is it of what is no tensor: the question is then whether the two are one object."""
-    return Op.get("equal")(self, other) if other is not self and _comparable(self, other) else NotImplemented
-
-
-def _not_equal(self: Expr, other: Any) -> Any:
-    """``x != y`` of tensors compares their elements; ``x != x`` finds NaN."""
-    return Op.get("not_equal")(self, other) if _comparable(self, other) else NotImplemented
-
-
-def _comparable(x: Expr, y: Any) -> bool:
-    if not isinstance(x.struct_info, TensorStructInfo):
-        return False
-    if isinstance(y, Expr):
-        return isinstance(y.struct_info, TensorStructInfo)
-    return isinstance(y, (bool, int, float, np.ndarray, np.generic))
-
+from pullback.tir.expr import DTYPES, PrimExpr
 
 _method: Any = None  # what a tensor's attributes and items are: the hooks of set_methods
 _item: Any = None
@@ -108,7 +65,7 @@ def set_methods(method: Any, item: Any) -> None:
 
 @made_quickly
 @dataclass(frozen=True, eq=False)
-class Expr(AtRunTime, Node):
+class Expr(Operators, AtRunTime, Node):
     """Base of graph expressions; infix operators build calls of the registered ops."""
 
     described = "a graph value"
@@ -136,48 +93,6 @@ class Expr(AtRunTime, Node):
         if not isinstance(info, TensorStructInfo):
             raise DTypeError(f"expected a tensor, got {format_info(info)}", span=self.span)
         return info.dtype
-
-    __add__, __radd__ = _infix("add"), _infix("add", True)
-    __sub__, __rsub__ = _infix("subtract"), _infix("subtract", True)
-    __mul__, __rmul__ = _infix("multiply"), _infix("multiply", True)
-    __truediv__, __rtruediv__ = _infix("divide"), _infix("divide", True)
-    __floordiv__, __rfloordiv__ = _infix("floor_divide"), _infix("floor_divide", True)
-    __mod__, __rmod__ = _infix("mod"), _infix("mod", True)
-    __pow__, __rpow__ = _infix("power"), _infix("power", True)
-    __matmul__, __rmatmul__ = _infix("matmul"), _infix("matmul", True)
-    __lt__, __le__, __gt__, __ge__ = _infix("less"), _infix("less_equal"), _infix("greater"), _infix("greater_equal")
-    __eq__, __ne__ = _equal, _not_equal
-    __hash__ = object.__hash__  # by identity, as Python wants it beside an __eq__ of one's own
-    __lshift__, __rshift__ = _infix("left_shift"), _infix("right_shift")
-    __and__, __or__, __xor__ = _infix("logical_and"), _infix("logical_or"), _infix("logical_xor")
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Call:
-        """``ndarray + expr`` is a call of the op; other functions of NumPy are refused, with what to write."""
-        if method == "__call__" and ufunc.__name__ in _UFUNCS and not options:
-            return Op.get(_UFUNCS[ufunc.__name__])(*inputs)
-        raise _foreign_call("NumPy", ufunc.__name__)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        raise _foreign_call("NumPy", function.__name__)
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise _foreign_call("PyTorch", getattr(function, "__name__", str(function)))
-
-    def __neg__(self) -> Call:
-        return Op.get("negative")(self)
-
-    def __pos__(self) -> Expr:
-        return self
-
-    def __invert__(self) -> Call:
-        return Op.get("logical_not" if self.dtype == "bool" else "bitwise_not")(self)
-
-    def __abs__(self) -> Call:
-        return Op.get("abs")(self)
-
-    def __round__(self) -> Call:
-        return Op.get("round")(self)
 
     def __getattr__(self, name: str) -> Any:
         """Methods of tensors, which ``relax/op/methods.py`` knows."""
@@ -623,39 +538,7 @@ def const(value: Any, dtype: str | None = None) -> Constant:
         ) from None
     if dtype is None and not hasattr(value, "dtype"):
         dtype = {"f": "float32", "i": "int64", "b": "bool"}.get(array.dtype.kind)
-    return Constant(array if dtype is None else _converted(array, dtype))
-
-
-def _converted(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The values in another dtype: floats are rounded, but not to 0 or an infinity, and an integer type holds just what
-    it is given."""
-    wanted = numpy_dtype(dtype)
-    if array.dtype == wanted:
-        return array
-    if wanted.kind in "iu" and array.dtype.kind in "iufO":
-        limits = np.iinfo(wanted)
-        for number in array.reshape(-1).tolist():
-            if not isinstance(number, (int, float)) or not limits.min <= number <= limits.max or number != int(number):
-                raise DTypeError(
-                    f"the number {number!r} does not fit a constant of dtype {dtype}",
-                    hint='choose a wider dtype: R.const(value, "int32"), or a number that fits',
-                )
-    try:
-        with np.errstate(over="ignore", under="ignore"):
-            result = array.astype(wanted)
-    except (TypeError, ValueError, OverflowError):
-        raise DTypeError(f"{array.tolist()!r} cannot become a constant of dtype {dtype}") from None
-    lost = lost_numbers(array, result)
-    if lost.size:
-        raise out_of_range(lost[0].item(), dtype)
-    return result
-
-
-def lost_numbers(given: np.ndarray, cast: np.ndarray) -> np.ndarray:
-    """The finite numbers that became an infinity when they were cast to a float type, and those that became 0."""
-    if cast.dtype.name not in FLOATS or given.dtype.kind in "bOSU":
-        return np.zeros(0)
-    return given[np.isfinite(given) & (~np.isfinite(cast) | ((cast == 0) & (given != 0)))]
+    return Constant(array if dtype is None else converted(array, dtype))
 
 
 def as_relax(value: Any, dtype: str | None = None) -> Expr:
@@ -681,72 +564,8 @@ def as_relax(value: Any, dtype: str | None = None) -> Expr:
     raise UserError(f"{value!r} cannot be used as a graph value", hint=hint)
 
 
-def _build(op: Op, tensors: Sequence[Any], attrs: dict[str, Any]) -> Call:
-    """A call of an op on what the user wrote: Python numbers take the dtype of the tensors beside them."""
-    dtypes = [t.struct_info.dtype for t in tensors if isinstance(getattr(t, "struct_info", None), TensorStructInfo)]
-    dtypes += [t.dtype.name for t in tensors if isinstance(t, np.ndarray)]
-    weak = dtypes[0] if dtypes else None
-    args = []
-    for name, tensor in zip(op.signature.tensors * max(1, len(tensors)), tensors, strict=False):
-        if isinstance(tensor, float) and weak is not None and "float" not in weak:
-            raise DTypeError(
-                f"{op.short}: the Python number {tensor!r} does not fit the {weak} tensor beside it",
-                hint=f"cast the tensor with R.astype, or write R.const({tensor!r}, dtype)",
-            )
-        expr = as_relax(tensor, weak)
-        if not isinstance(expr.struct_info, TensorStructInfo):
-            hint = "the items of a tuple are x[0], x[1], …; a shape becomes a tensor with R.shape_to_tensor"
-            if isinstance(tensor, list):
-                hint = "lists of numbers become a tensor with R.const(…)"
-            if isinstance(tensor, PrimExpr):
-                hint = "R works on tensors: T has the functions of the scalars in @T.prim_func"
-            given = format_info(expr.struct_info)
-            raise UserError(f"{op.short}: argument {name!r} must be a tensor, got {given}", hint=hint)
-        args.append(expr)
-    return Call(op, tuple(args), {k: _checked(op, k, _attr(op, k, v)) for k, v in attrs.items()})
-
-
-_KINDS: dict[type, tuple[Any, str]] = {bool: (bool, "True or False"), float: ((int, float), "a number")}
-
-
-def _checked(op: Op, name: str, value: Any) -> Any:
-    """An attribute whose default is a bool or a float is of that kind; type rules look at the others."""
-    kind, wanted = _KINDS.get(type(op.signature.attrs[name]), (object, ""))
-    if not isinstance(value, kind):
-        raise ArgumentError(
-            f"{op.short}: {name} must be {wanted}, got {value!r}", hint="write it without quotes: a value of Python"
-        )
-    return value
-
-
-def _attr(op: Op, name: str, value: Any) -> Any:
-    """Attributes in canonical form: tuples for sequences, names for dtypes, sizes for shapes."""
-    if (
-        isinstance(value, Expr)
-        and isinstance(value.struct_info, ShapeStructInfo)
-        and value.struct_info.values is not None
-    ):
-        return value.struct_info.values  # also of a variable: a shape's type says which sizes it has
-    if isinstance(value, PrimValue):
-        return value.value
-    if isinstance(value, (list, tuple)):
-        return tuple(_attr(op, name, v) for v in value)
-    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
-        return np.dtype(value).name
-    if isinstance(value, np.generic):
-        return value.item()
-    if name == "out_dtype" and isinstance(value, str) and value in ("", "void") and op.signature.attrs[name] is None:
-        return None  # the reference's words for a dtype that is not given
-    if value is None or isinstance(value, (bool, int, float, str, PrimExpr)):
-        return value
-    kind = "a tensor" if isinstance(value, Expr) else f"{value!r}"
-    hint = f"it is known when the program is compiled; its arguments are ({op.signature})"
-    raise ArgumentError(f"{op.short}: argument {name!r} cannot be {kind}", hint=hint)
-
-
 def _call_global(callee: GlobalVar, args: tuple[Any, ...]) -> Call:
     return Call(callee, tuple(as_relax(a) for a in args))
 
 
-Op.build = _build
 set_call_global(_call_global)

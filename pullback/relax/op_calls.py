@@ -82,12 +82,12 @@ def is_op(expr: Any, name: str) -> TypeGuard[OpCall]:
 
 
 def is_packed(expr: Any) -> TypeGuard[OpCall]:
-    """Whether the expression calls a registered function (``relax/op/packed.py``)."""
+    """Whether the expression calls a registered function (``relax/op/call/packed.py``)."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.family == "packed"
 
 
 def is_collective(expr: Any) -> TypeGuard[OpCall]:
-    """Whether the expression is what ranks compute together (``relax/op/ccl.py``)."""
+    """Whether the expression is what ranks compute together (``relax/op/distributed/ccl.py``)."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.family == "ccl"
 
 

@@ -29,11 +29,12 @@ _STATUS_BYTES = 256  # more than any MPI_Status has
 
 @dataclass(frozen=True)
 class Launcher:
-    """What started this process: its name, how many ranks it says there are (None: it does not), and the libraries that
-    know it."""
+    """What started this process: its name, how many ranks it says there are and which one this is (None: it does not),
+    and the libraries that know it."""
 
     name: str
     size: int | None
+    rank: int | None
     libraries: tuple[str, ...]
 
 
@@ -43,14 +44,16 @@ def launcher(environment: Mapping[str, str] = os.environ) -> Launcher | None:
     >>> launcher({"PMI_RANK": "0", "PMI_SIZE": "4"}).size
     4
     """
+    ranks = (environment.get(n) for n in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"))
+    rank = next((int(text) for text in ranks if text), None)
     if "OMPI_COMM_WORLD_RANK" in environment:
-        return Launcher("Open MPI's mpirun", int(environment.get("OMPI_COMM_WORLD_SIZE") or 1), _OPEN_MPI)
+        return Launcher("Open MPI's mpirun", int(environment.get("OMPI_COMM_WORLD_SIZE") or 1), rank, _OPEN_MPI)
     slurm = environment.get("SLURM_STEP_NUM_TASKS")
     if "PMI_RANK" in environment or "PMI_FD" in environment:
         size = environment.get("PMI_SIZE") or slurm
-        return Launcher("srun" if slurm else "mpiexec", int(size) if size else None, _HYDRA)
+        return Launcher("srun" if slurm else "mpiexec", int(size) if size else None, rank, _HYDRA)
     if "PMIX_RANK" in environment:
-        return Launcher("srun" if slurm else "mpirun", int(slurm) if slurm else None, (*_OPEN_MPI, *_HYDRA))
+        return Launcher("srun" if slurm else "mpirun", int(slurm) if slurm else None, rank, (*_OPEN_MPI, *_HYDRA))
     return None
 
 
@@ -78,13 +81,14 @@ class Flavour:
     byte: int | str
     any_source: int
     no_status: int
+    errors_return: int | str
     serialized: int
     multiple: int
 
 
-ABI = Flavour("the standard ABI", 0x101, 0x247, -1, 0, 2048, 4096)
-MPICH = Flavour("MPICH", 0x44000000, 0x4C00010D, -2, 1, 2, 3)
-OPEN_MPI = Flavour("Open MPI", "ompi_mpi_comm_world", "ompi_mpi_byte", -1, 0, 2, 3)
+ABI = Flavour("the standard ABI", 0x101, 0x247, -1, 0, 0x143, 2048, 4096)
+MPICH = Flavour("MPICH", 0x44000000, 0x4C00010D, -2, 1, 0x54000001, 2, 3)
+OPEN_MPI = Flavour("Open MPI", "ompi_mpi_comm_world", "ompi_mpi_byte", -1, 0, "ompi_mpi_errors_return", 2, 3)
 
 
 class _Functions(ctypes.Structure):
@@ -97,6 +101,7 @@ class _Functions(ctypes.Structure):
         ("iprobe", ctypes.c_void_p),
         ("recv", ctypes.c_void_p),
         ("cancel", ctypes.c_void_p),
+        ("error_string", ctypes.c_void_p),
         ("communicator", ctypes.c_void_p),
         ("byte", ctypes.c_void_p),
         ("no_status", ctypes.c_void_p),
@@ -158,7 +163,7 @@ class Library:
         return ctypes.c_void_p(value)
 
     def functions(self, communicator: ctypes.c_void_p, rank: int, size: int) -> _Functions:
-        names = ("MPI_Isend", "MPI_Irecv", "MPI_Test", "MPI_Iprobe", "MPI_Recv", "MPI_Cancel")
+        names = ("MPI_Isend", "MPI_Irecv", "MPI_Test", "MPI_Iprobe", "MPI_Recv", "MPI_Cancel", "MPI_Error_string")
         addresses = [ctypes.cast(getattr(self._library, name), ctypes.c_void_p) for name in names]
         flavour = self.flavour
         return _Functions(
@@ -266,6 +271,8 @@ class Job:
             )
         self._communicator = ctypes.c_void_p(0)  # MPICH writes an int to half of it
         library.call("MPI_Comm_dup", world, ctypes.byref(self._communicator))
+        # an error of MPI is mostly the death of another rank, which whoever started them can see: this one waits for it
+        library.call("MPI_Comm_set_errhandler", self._communicator, library.handle(flavour.errors_return))
         rank = library.asked("MPI_Comm_rank", self._communicator)
         self.engine = Engine.over_mpi(library.functions(self._communicator, rank, size))
 

@@ -12,18 +12,28 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
 from pullback.ir.errors import ScriptError
-from pullback.ir.module import GlobalVar
+from pullback.ir.module import GlobalVar, IRModule
 
 __all__ = ["GlobalVar", "array", "bytes", "full", "ir_module", "module_attrs", "opaque", "scalar", "tensor"]
 
 
-def ir_module(cls: type | None = None) -> Any:
+if TYPE_CHECKING:
+
+    class ModuleClass(type, IRModule):
+        """The class of decorated classes, as mypy has it: they are modules (``pullback/mypy_plugin.py``)."""
+
+
+@overload
+def ir_module(cls: type) -> IRModule: ...
+@overload
+def ir_module(cls: None = None) -> Callable[[type], IRModule]: ...
+def ir_module(cls: type | None = None) -> IRModule | Callable[[type], IRModule]:
     """Decorator: the IRModule that the class describes."""
     from pullback.script.parser.entry import module_from_class
 

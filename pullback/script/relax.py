@@ -30,10 +30,11 @@ Types and ops work outside scripts too: ``R.Tensor((2, 3))`` is a TensorStructIn
 from __future__ import annotations
 
 import builtins
+import collections.abc as _abc
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, overload
 
 import pullback.relax.op  # noqa: F401  registers the ops
 from pullback.ir.errors import ScriptError, UserError
@@ -44,11 +45,11 @@ from pullback.relax import struct_info as _info
 from pullback.relax.boxes import unbox  # noqa: F401
 from pullback.relax.control import branch, cond, custom, custom_gradient, fori_loop, loop, scan, while_loop  # noqa: F401
 from pullback.relax.declared import PARAMETER, STATE, Annotation, Declared
-from pullback.relax.op.call_tir import call_tir as _call_tir
-from pullback.relax.op.call_tir import call_tir_with_grad  # noqa: F401
+from pullback.relax.op.call.call_tir import call_tir as _call_tir
+from pullback.relax.op.call.call_tir import call_tir_with_grad  # noqa: F401
+from pullback.relax.op.call.packed import call_packed as _call_packed
+from pullback.relax.op.call.packed import call_pure_packed as _call_pure_packed
 from pullback.relax.op.namespace import Namespace, no_op
-from pullback.relax.op.packed import call_packed as _call_packed
-from pullback.relax.op.packed import call_pure_packed as _call_pure_packed
 from pullback.relax.recursion import call_self, recurse, recursive  # noqa: F401
 from pullback.script.names import public_names
 from pullback.script.sizes import read_shape
@@ -307,6 +308,23 @@ def func_attr(attrs: Mapping[str, Any]) -> NoReturn:
     raise UserError("R.func_attr() means something only inside @R.function", hint=hint)
 
 
+class FunctionDecorator(Protocol):
+    """``R.function(…)``, of options."""
+
+    def __call__(self, func: _abc.Callable[..., Any]) -> _expr.Function: ...
+
+
+@overload
+def function(func: _abc.Callable[..., Any]) -> _expr.Function: ...
+@overload
+def function(
+    func: None = None,
+    *,
+    private: bool = False,
+    pure: bool = True,
+    name: str | None = None,
+    names: Mapping[str, str] | None = None,
+) -> FunctionDecorator: ...
 def function(
     func: Any = None,
     *,

@@ -30,7 +30,7 @@ import builtins
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, overload
 
 from pullback.ir.errors import NoAttribute, ScriptError, ShapeError, UserError, suggestion
 from pullback.script.names import public_names
@@ -525,6 +525,16 @@ def func_attr(attrs: Mapping[str, Any]) -> NoReturn:
     raise UserError("T.func_attr() means something only inside @T.prim_func")
 
 
+class PrimFuncDecorator(Protocol):
+    """``T.prim_func(…)``, of options."""
+
+    def __call__(self, func: Callable[..., Any]) -> _stmt.PrimFunc: ...
+
+
+@overload
+def prim_func(func: Callable[..., Any]) -> _stmt.PrimFunc: ...
+@overload
+def prim_func(func: None = None, *, private: builtins.bool = False, name: str | None = None) -> PrimFuncDecorator: ...
 def prim_func(func: Any = None, *, private: builtins.bool = False, name: str | None = None) -> Any:
     """Decorator: the loop function that the Python function's source describes (options as in ``R.function``)."""
     from pullback.script.parser.entry import decorate

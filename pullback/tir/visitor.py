@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from operator import is_
@@ -10,6 +9,7 @@ from typing import Any
 
 from pullback.ir.depth import deep
 from pullback.ir.node import Node
+from pullback.ir.typed import cache
 from pullback.tir.expr import (
     Binary,
     Buffer,
@@ -30,18 +30,18 @@ from pullback.tir.stmt import PrimFunc, Stmt
 _LEAVES = ("span", "kind", "type", "name", "dtype", "code", "scope", "offset")  # fields that hold no nodes
 
 
-@functools.cache
+@cache
 def _field_names(kind: type) -> tuple[str, ...]:
     """The fields of a node class that hold nodes."""
     return tuple(f.name for f in fields(kind) if f.name not in _LEAVES)
 
 
-@functools.cache
+@cache
 def _last_field_first(kind: type) -> tuple[str, ...]:
     return _field_names(kind)[::-1]
 
 
-@functools.cache
+@cache
 def _all_field_names(kind: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
 

@@ -45,12 +45,13 @@ _ROOMS = (  # the first that a file's path begins with
 
 
 def tests_of(file: str) -> str:
-    """The arguments of pytest for a file of the package, such as ``relax/op/pad.py``: of a family of ops, the tests of
-    these; else first those that bear its name."""
+    """The arguments of pytest for a file of the package, such as ``relax/op/manipulate/pad.py``: of a family of ops,
+    the tests of these; else first those that bear its name. The tests of ops lie in one folder."""
     names = _ops_of(file) if file.startswith("relax/op/") else []
     if names:
         return f'{" ".join(_OF_OPS)} -k "{" or ".join(["refused", *names])}"'
-    path = Path("tests") / Path(file).parent / f"test_{Path(file).stem}.py"
+    folder = "relax/op" if file.startswith("relax/op/") else Path(file).parent
+    path = Path("tests") / folder / f"test_{Path(file).stem}.py"
     mirror = [path.as_posix()] if (_PACKAGE.parent / path).exists() else []
     return " ".join([*mirror, next(tests for prefix, tests in _ROOMS if file.startswith(prefix))])
 

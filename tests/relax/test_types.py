@@ -7,10 +7,23 @@ from typing import Any
 import pytest
 
 from pullback import tir
-from pullback.ir import DTypeError, ShapeError
-from pullback.relax import FuncStructInfo, ObjectStructInfo, ShapeStructInfo, TensorStructInfo, TupleStructInfo
+from pullback.ir import DTypeError, InternalError, Op, ShapeError
+from pullback.ir.module import GlobalVar
+from pullback.relax import (
+    Call,
+    Expr,
+    FuncStructInfo,
+    ObjectStructInfo,
+    ShapeStructInfo,
+    TensorStructInfo,
+    Tuple,
+    TupleStructInfo,
+    Var,
+)
 from pullback.relax.matching import bind_sizes, match_info
-from pullback.relax.struct_info import PrimStructInfo, same_info, symbolic_vars
+from pullback.relax.op.call.call_tir import call_tir
+from pullback.relax.op_calls import as_var, fields_of_tuple, kernel_name, kernel_operands, kernel_sizes, op_of
+from pullback.relax.struct_info import PrimStructInfo, as_int, as_tensor, as_tuple, same_info, symbolic_vars
 
 N, M = tir.Var("n"), tir.Var("m")
 
@@ -121,3 +134,38 @@ def test_sizes_are_looked_at():
     assert info(2**62, dtype="int8").sizes == (2**62,)
     with pytest.raises(DTypeError, match="a symbolic size must be int64, not int32"):
         info(tir.Var("k", "int32"))
+
+
+# -- what a pass knows, under its narrow type
+
+X = Var("x", info(2, 3))
+SUM = Call(Op.get("add"), (X, X))
+CALLED = Call(Var("f", FuncStructInfo((info(2, 3),), info(2, 3))), (X,))
+KERNEL = call_tir(GlobalVar("k"), Tuple((X,)), info(N), tir_vars=[N])
+
+
+def test_what_is_known_of_calls_and_types() -> None:
+    assert op_of(SUM) is Op.get("add") and as_var(X) is X and fields_of_tuple(Tuple((X, SUM))) == (X, SUM)
+    assert kernel_name(KERNEL) == "k" and kernel_operands(KERNEL) == (X,) and kernel_sizes(KERNEL) == (N,)
+    assert kernel_sizes(call_tir(GlobalVar("k"), Tuple((X,)), info(2))) == ()
+    assert as_tensor(X.struct_info).static_shape == (2, 3) and as_tuple(PAIR) is PAIR and as_int(3) == 3
+    assert tir.Buffer("b", (2, 3), "float16").nbytes == 12
+
+
+@pytest.mark.parametrize("ask, of, message", [
+    (op_of, CALLED, "the call of an op"),
+    (as_var, SUM, "a variable"),
+    (fields_of_tuple, X, "a tuple"),
+    (kernel_name, SUM, "the name of a function"),
+    (kernel_operands, SUM, "a tuple"),
+    (kernel_sizes, Call(Op.get("where"), (Var("c", info(dtype="bool")), X, X)), "sizes"),
+    (as_tensor, PAIR, "the type of a tensor"),
+    (as_tuple, info(2), "the type of a tuple"),
+    (as_int, N, "a number"),
+    (lambda i: i.static_shape, info(N, 2), "are not numbers"),
+    (lambda i: i.static_shape, UNKNOWN, "are not numbers"),
+    (lambda b: b.nbytes, tir.Buffer("b", (N,)), "the sizes of b are not numbers"),
+])  # fmt: skip
+def test_what_is_not_as_a_pass_thinks(ask: Any, of: Expr, message: str) -> None:
+    with pytest.raises(InternalError, match=message):
+        ask(of)

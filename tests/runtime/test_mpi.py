@@ -109,18 +109,22 @@ def test_threads_that_are_ranks_have_started() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "name", "size"),
+    ("environment", "name", "size", "rank"),
     [
-        ({"PMI_RANK": "1", "PMI_SIZE": "4", "PMI_FD": "9"}, "mpiexec", 4),
-        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "8", "PMIX_RANK": "0"}, "Open MPI's mpirun", 8),
-        ({"PMI_RANK": "0", "PMI_SIZE": "2", "SLURM_STEP_NUM_TASKS": "2"}, "srun", 2),
-        ({"PMIX_RANK": "3", "SLURM_STEP_NUM_TASKS": "16"}, "srun", 16),
-        ({"PMIX_RANK": "3"}, "mpirun", None),
+        ({"PMI_RANK": "1", "PMI_SIZE": "4", "PMI_FD": "9"}, "mpiexec", 4, 1),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "8", "PMIX_RANK": "0"}, "Open MPI's mpirun", 8, 0),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2", "SLURM_STEP_NUM_TASKS": "2"}, "srun", 2, 0),
+        ({"PMIX_RANK": "3", "SLURM_STEP_NUM_TASKS": "16"}, "srun", 16, 3),
+        ({"PMIX_RANK": "3"}, "mpirun", None, 3),
+        ({"PMI_FD": "9", "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6"}, "srun", 6, 5),
+        ({"PMI_FD": "9"}, "mpiexec", None, None),
     ],
 )
-def test_launchers_are_known_by_their_variables(environment: dict[str, str], name: str, size: int | None) -> None:
+def test_launchers_are_known_by_their_variables(
+    environment: dict[str, str], name: str, size: int | None, rank: int | None
+) -> None:
     found = mpi.launcher(environment)
-    assert found is not None and (found.name, found.size) == (name, size)
+    assert found is not None and (found.name, found.size, found.rank) == (name, size, rank)
 
 
 def test_a_batch_script_is_no_rank() -> None:
@@ -151,7 +155,7 @@ def test_a_launcher_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PULLBACK_MPI", raising=False)
     monkeypatch.setattr(mpi, "loaded", list)
     with pytest.raises(UserError, match="mpiexec started this process, but there is no library of MPI for it") as info:
-        mpi.find(mpi.Launcher("mpiexec", 2, ("libmpi_of_nobody.so",)))
+        mpi.find(mpi.Launcher("mpiexec", 2, None, ("libmpi_of_nobody.so",)))
     assert info.value.hint is not None and "pip install 'pullback[mpi]'" in info.value.hint
 
 
@@ -172,7 +176,7 @@ def test_a_library_that_is_no_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_launcher_and_library_of_two_mpis(launcher: mpirun.Launcher) -> None:
     """A process that believes in a launcher of three which its library does not know."""
-    program = "from pullback.runtime import mpi; mpi.join(mpi.Launcher('mpirun', 3, ()))"
+    program = "from pullback.runtime import mpi; mpi.join(mpi.Launcher('mpirun', 3, None, ()))"
     path = library() or ""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PULLBACK_MPI": path}
     done = subprocess.run(

@@ -26,7 +26,7 @@ MOST_SECONDS = 10.0  # from the death of a rank to the end of all
 COLLECTIVES = """
 import os, signal, sys, threading, time
 import numpy as np
-from pullback.command.rank_reports import tell_place
+from pullback.command.rank_reports import connect
 from pullback.runtime import ranks
 
 
@@ -36,7 +36,7 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-tell_place()
+connect()
 mine = ranks.start()
 assert mine.size == 2
 kind, whole = sys.argv[1], 100_000

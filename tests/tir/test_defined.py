@@ -8,7 +8,7 @@ import pytest
 import pullback
 from pullback import relax
 from pullback.ir import GlobalVar, IRModule
-from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.call.call_tir import call_tir
 from pullback.script import from_source
 from pullback.tir import PrimFunc
 from pullback.tir.defined import defined

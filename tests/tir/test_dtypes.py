@@ -9,7 +9,7 @@ import pullback
 from pullback import relax, tir
 from pullback.ir import GlobalVar, IRModule
 from pullback.ir.errors import DTypeError
-from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.call.call_tir import call_tir
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir.expr import DTYPES, INTRINSICS, KINDS, Binary, binary, call, cast, is_float
 

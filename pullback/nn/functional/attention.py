@@ -58,8 +58,8 @@ def scaled_dot_product_attention(
         mask, is_causal = None, True
     if mask is not None and len(mask.shape) > 2 and rank != 4:
         mask = _heads_of_mask(mask, lead)
-    parts = (_places_first(x) for x in (query, key, value))
-    result = attention(*parts, mask, is_causal, dropout_p, scale)
+    q, k, v = (_places_first(x) for x in (query, key, value))
+    result = attention(q, k, v, mask, is_causal, dropout_p, scale)
     result = op.permute_dims(result, (0, 2, 1, 3))
     return result if rank == 4 else op.reshape(result, (*lead, rows, value.shape[-1]))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.relax import op
-from pullback.relax.op.window import SPATIAL
+from pullback.relax.op.nn.window import SPATIAL
 from pullback.relax.struct_info import format_shape
 
 

@@ -13,7 +13,7 @@ from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.nn.functional.form import in_train_phase
 from pullback.nn.trace import current_trace
 from pullback.relax import op
-from pullback.relax.op.reduce import scalar_count
+from pullback.relax.op.reduction.reduce import scalar_count
 from pullback.relax.struct_info import same_shape
 
 __all__ = [

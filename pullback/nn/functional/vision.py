@@ -13,8 +13,8 @@ from pullback.nn.functional.axes import batched, each, is_int, known_sizes
 from pullback.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from pullback.relax import op
 from pullback.relax.expr import const
-from pullback.relax.op.manipulate import any_rows
-from pullback.relax.op.resize import cubic
+from pullback.relax.op.image.resize import cubic
+from pullback.relax.op.manipulate.shape import any_rows
 from pullback.relax.struct_info import format_shape
 
 __all__ = [
@@ -48,8 +48,8 @@ def interpolate(
     own, method = _MODES[mode]
     if rank not in (1, 2, 3) or own not in (None, rank):
         shapes = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
-        wanted = shapes[own] if own else " or ".join(shapes.values())
-        raise ShapeError(f"interpolate: mode {mode!r} takes {wanted}, got {format_shape(input.shape)}")
+        takes = shapes[own] if own else " or ".join(shapes.values())
+        raise ShapeError(f"interpolate: mode {mode!r} takes {takes}, got {format_shape(input.shape)}")
     if antialias:
         raise ArgumentError("interpolate: antialias=True is not supported", hint="blur with a convolution before")
     if align_corners is not None and own is None:
@@ -77,7 +77,8 @@ def _sizes(sizes: Sequence[Any], size: Any, scale: Any, rank: int) -> tuple[tupl
     given = tuple(scale) if isinstance(scale, (tuple, list)) else (scale,) * rank
     if len(given) != rank or not all(isinstance(f, (int, float)) and 0 < f < math.inf for f in given):
         raise ArgumentError(f"scale_factor must be a positive number, or {rank} of them, got {scale!r}")
-    wanted, factors = [], []
+    wanted: list[Any] = []
+    factors: list[float | None] = []
     for n, factor in zip(sizes, map(float, given), strict=True):
         if factor.is_integer():
             wanted.append(n * int(factor))

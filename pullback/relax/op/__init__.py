@@ -1,4 +1,7 @@
-"""The ops of the graph IR: one op is one place, one file a family. Importing this package registers them all."""
+"""The ops of the graph IR: one op is one place, one folder a kind, one file a family.
+
+Importing this package registers them all. The files beside the folders say how ops are made and found.
+"""
 
 from __future__ import annotations
 
@@ -6,83 +9,50 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import pullback.relax.op.image
+import pullback.relax.op.nn
+import pullback.relax.op.random
+import pullback.relax.op.vision  # noqa: F401
 from pullback.ir.op import Op, seal
-from pullback.relax.control import branch, cond, custom, custom_gradient, fori_loop, loop, while_loop  # noqa: F401
+from pullback.relax.control import (  # noqa: F401
+    branch,
+    cond,
+    custom,
+    custom_gradient,
+    fori_loop,
+    loop,
+    scan,
+    while_loop,
+)
 from pullback.relax.op import (  # noqa: F401
-    activation,
-    attention,
-    augment,
-    average_pool,
-    batch_norm,
     batching,
-    binary,
-    call_te,
-    call_tir,
-    ccl,
-    convolution,
-    create,
-    ctc,
-    detection,
-    einsum,
+    call,
+    distributed,
     elementwise,
-    embedding,
-    form,
-    gather,
-    grid_sample,
     index,
-    join,
-    layout,
     linear_algebra,
     loss,
     manipulate,
-    margin_loss,
-    max_pool,
     methods,
-    nn,
-    norm,
-    norm_pool,
-    normalization,
-    packed,
-    pad,
-    pixel,
-    quantize,
-    random,
-    rearrange,
-    reduce,
+    reduction,
     reference,
-    regions,
-    resize,
-    roi_align,
-    scan,
-    scatter,
-    search,
-    shard,
-    sort,
-    special,
-    suppression,
-    sync_batch_norm,
 )
-from pullback.relax.op.call_tir import call_tir, call_tir_with_grad  # noqa: F401, F811
+from pullback.relax.op.call.call_tir import call_tir, call_tir_with_grad  # noqa: F401
+from pullback.relax.op.call.packed import call_packed, call_pure_packed, register_packed_gradient  # noqa: F401
 from pullback.relax.op.namespace import Namespace, no_op
-from pullback.relax.op.packed import call_packed, call_pure_packed, register_packed_gradient  # noqa: F401
 from pullback.relax.op.register import register_gradient, register_op  # noqa: F401
+from pullback.relax.recursion import call_self, recurse, recursive  # noqa: F401
 
-nn = Namespace("nn")  # type: ignore[assignment]  # noqa: F811  relax.op.nn.relu, not the file of that family
-random = Namespace("random")  # type: ignore[assignment]  # noqa: F811
-grad = Namespace("grad")  # ops that gradients need
+nn = Namespace("nn")  # relax.op.nn.relu
+random = Namespace("random")
 image = Namespace("image")
 vision = Namespace("vision")
+grad = Namespace("grad")  # ops that gradients need
 batch = Namespace("batch")  # ops over a batch, which VMap makes
-ccl = Namespace("ccl")  # type: ignore[assignment]  # noqa: F811
-_NAMESPACES = {"nn": nn, "random": random, "grad": grad, "image": image, "vision": vision, "batch": batch, "ccl": ccl}
-for _name, _namespace in _NAMESPACES.items():
-    _module = sys.modules.setdefault(f"{__name__}.{_name}", ModuleType(f"{__name__}.{_name}"))
-    _module.__getattr__ = _namespace.__getattr__  # type: ignore[method-assign]  # from pullback.relax.op.nn import relu
-for _name in [name for name, value in globals().items() if isinstance(value, ModuleType)]:
-    if Op.find(f"relax.{_name}") is not None:
-        globals()[_name] = Op.find(f"relax.{_name}")  # relax.op.sort is the op, not the file of that name
-from pullback.relax.control import scan  # noqa: E402, F401, F811  the loop, not the file of that name
-from pullback.relax.recursion import call_self, recurse, recursive  # noqa: E402, F401
+ccl = Namespace("ccl")
+for _name in ("grad", "batch", "ccl"):  # from pullback.relax.op.ccl import allreduce; the others have folders
+    _module = sys.modules[f"{__name__}.{_name}"] = ModuleType(f"{__name__}.{_name}")
+    vars(_module)["__getattr__"] = Namespace(_name).__getattr__
 
 seal()
 

@@ -25,9 +25,18 @@ from pullback.ir.op import Op, define
 from pullback.relax.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var, tuple_get_item
 from pullback.relax.op.family import zero_gradient
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.reduce import all_of
-from pullback.relax.op_calls import lacks_state
-from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, TupleStructInfo, same_info
+from pullback.relax.op.reduction.reduce import all_of
+from pullback.relax.op_calls import lacks_state, op_of
+from pullback.relax.struct_info import (
+    Dim,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    as_int,
+    as_tensor,
+    fields_of,
+    same_info,
+)
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te.batched import batched
 from pullback.tir import Buffer
@@ -86,13 +95,14 @@ def _call_over_batch(call: Call, known: Known, size: Dim) -> tuple[Any, bool]:
     if not any(flags):
         same = all(a is b for a, b in zip(args, call.args, strict=True))
         return (call if same else Call(call.op, tuple(args), call.attrs, call.sinfo_args, call.info)), False
-    op: Op = call.op  # type: ignore[assignment]
+    op = op_of(call)
     if op.short in ("zeros_like", "ones_like"):
         return Op.get(op.short.removesuffix("_like"))(call.shape, call.dtype), False
     found = _natural(call, args, flags, size)
     if found is None:
         if (op.te is None and op.kernel is None) or (op.gradient is None and op.decompose is not None):
-            form = op.decompose(*call.args, **{"training": True} | call.attrs)  # type: ignore[misc]
+            assert op.decompose is not None  # it is nothing but that
+            form = op.decompose(*call.args, **{"training": True, **call.attrs})
             result, has = over_batch(form, known, size)
             return with_axis(result, has, size), True
         found = mapped_call(call, args, flags)
@@ -107,7 +117,7 @@ def _drawn(call: Call, args: list[Expr], size: Dim) -> Expr:
         return _again(call, [with_axis(a, False, size) for a in args])
     if "shape" not in call.attrs:
         hint = "draw before, or give it a state that has the axis"
-        raise UserError(f"{call.op.short} has no form for a batch", span=call.span, hint=hint)  # type: ignore[union-attr]
+        raise UserError(f"{op_of(call).short} has no form for a batch", span=call.span, hint=hint)
     return _again(call, args, shape=(size, *call.attrs["shape"]))
 
 
@@ -127,7 +137,7 @@ def _rule(*names: str) -> Callable[[_Rule], _Rule]:
 
 
 def _natural(call: Call, args: list[Expr], flags: list[bool], size: Dim) -> Expr | None:
-    op: Op = call.op  # type: ignore[assignment]
+    op = op_of(call)
     if op.family in _ELEMENTWISE or lacks_state(call):  # what draws for each element does so for each of the batch
         return _elementwise(call, args, flags, size)
     rule = _RULES.get(op.short)
@@ -175,12 +185,12 @@ def _shifted(axis: Any) -> Any:
     *("concat", "stack", "linear_recurrence"),
 )
 def _along_axis(call: Call, args: list[Expr], flags: list[bool], size: Dim) -> Expr | None:
-    axis, ndim = call.attrs["axis"], _ndim(call.args[0])
+    op, axis, ndim = op_of(call), call.attrs["axis"], _ndim(call.args[0])
     if axis is None:
-        if call.op.family != "reduction" or ndim == 0 or call.op.short == "norm":  # type: ignore[union-attr]
+        if op.family != "reduction" or ndim == 0 or op.short == "norm":
             return None
         axis = tuple(range(ndim))
-    if ndim == 0 and call.op.short != "stack":  # type: ignore[union-attr]
+    if ndim == 0 and op.short != "stack":
         return None
     return _again(call, _all_with_axis(args, flags, size), axis=_shifted(axis))
 
@@ -302,7 +312,7 @@ def _attention(call: Call, args: list[Expr], flags: list[bool], size: Dim) -> Ex
 
 def mapped_call(call: Call, args: Sequence[Expr], flags: Sequence[bool]) -> Call:
     """The call of an op over the batch, by its own rules."""
-    op: Op = call.op  # type: ignore[assignment]
+    op = op_of(call)
     name = ("batch.kernel" if op.te is None else "batch.op") + ("" if op.gradient is not None else "_without_rule")
     attrs = {"op": op.short, "mapped": tuple(flags), "attrs": tuple(sorted(call.attrs.items()))}
     return Call(Op.get(name), tuple(args), attrs)
@@ -358,20 +368,23 @@ def _kernel(inputs: Sequence[Any], outputs: Sequence[Any], *, op: str, mapped: A
     flags = [*mapped, *[True] * len(outputs)]
     whole = [*inputs, *outputs]
     parts = [Buffer(b.name, b.shape[1:], b.dtype) if has else b for b, has in zip(whole, flags, strict=True)]
-    body = Op.get(op).kernel(parts[: len(inputs)], parts[len(inputs) :], **_inner(attrs))  # type: ignore[misc]
+    rule = Op.get(op).kernel
+    assert rule is not None  # that is why the call is batch.kernel
+    body = rule(parts[: len(inputs)], parts[len(inputs) :], **_inner(attrs))
     found = {p: b for p, b, has in zip(parts, whole, flags, strict=True) if has}
     return loops.batched(body, found, _first(inputs, mapped))
 
 
 def _numpy(*arrays: np.ndarray, op: str, mapped: Any, attrs: Any) -> Any:
     inner, attrs = Op.get(op), _inner(attrs)
+    assert inner.numpy is not None
     size = _first(arrays, mapped)
     infos = [_element(TensorStructInfo(a.shape, a.dtype.name), has) for a, has in zip(arrays, mapped, strict=True)]
     info = inner.infer(*infos, **attrs)
-    fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
-    results = [np.empty((size, *f.shape), numpy_dtype(f.dtype)) for f in fields]  # type: ignore[union-attr]
+    fields = [as_tensor(f) for f in fields_of(info)]
+    results = [np.empty((size, *map(as_int, f.sizes)), numpy_dtype(f.dtype)) for f in fields]
     for k in range(size):
-        value = inner.numpy(*(a[k] if has else a for a, has in zip(arrays, mapped, strict=True)), **attrs)  # type: ignore[misc]
+        value = inner.numpy(*(a[k] if has else a for a, has in zip(arrays, mapped, strict=True)), **attrs)
         for result, part in zip(results, value if isinstance(info, TupleStructInfo) else (value,), strict=True):
             result[k] = part
     return tuple(results) if isinstance(info, TupleStructInfo) else results[0]
@@ -382,6 +395,7 @@ def _gradient(dy: Any, y: Any, *args: Any, op: str, mapped: Any, attrs: Any) -> 
     inner, size = Op.get(op), _first([a.struct_info for a in args], mapped)
     if inner.gradient is zero_gradient:
         return (None,) * len(args)
+    assert inner.gradient is not None  # the other ops over a batch have no rule
     known: Known = {}
 
     def one(value: Any, has: bool) -> Any:
@@ -397,7 +411,7 @@ def _gradient(dy: Any, y: Any, *args: Any, op: str, mapped: Any, attrs: Any) -> 
 
     given = [one(a, has) for a, has in zip(args, mapped, strict=True)]
     seeds = [one(d, True) for d in dy] if isinstance(dy, (list, tuple)) else one(dy, True)
-    found = inner.gradient(seeds, one(y, True), *given, **_inner(attrs))  # type: ignore[misc]
+    found = inner.gradient(seeds, one(y, True), *given, **_inner(attrs))
     results: list[Any] = []
     for contribution, has in zip(found, mapped, strict=True):
         if contribution is None:

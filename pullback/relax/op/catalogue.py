@@ -76,7 +76,7 @@ class Entry:
             count = len(self.op.signature.tensors)
             infos = [_result(self.op, [TensorStructInfo((1,), "float32")] * count, {})]
         else:
-            infos = [_result(self.op, [_info(a, "float32") for a in s.args], s.attrs) for s in self.op.samples]  # type: ignore[attr-defined]
+            infos = [_result(self.op, [_info(a, "float32") for a in s.args], s.attrs) for s in self.op.samples or ()]
         fields = [f for i in infos for f in (i.fields if isinstance(i, TupleStructInfo) else [i])]
         return all(f.dtype not in FLOATS for f in fields if isinstance(f, TensorStructInfo))
 
@@ -142,7 +142,7 @@ def _dtypes(op: Op) -> str:
     """The class of dtypes that the op's free arguments may have."""
     if isinstance(op.samples, Domain):
         return op.samples.dtypes
-    taken = tuple(dtype for dtype in DTYPES if any(_takes(op, s, dtype) for s in op.samples))  # type: ignore[attr-defined]
+    taken = tuple(dtype for dtype in DTYPES if any(_takes(op, s, dtype) for s in op.samples or ()))
     if not taken:
         return "fixed"
     return next((name for name, members in DTYPE_CLASSES.items() if set(members) == set(taken)), ", ".join(taken))

@@ -14,10 +14,11 @@ import numpy as np
 from pullback import te, tir
 from pullback.ir.errors import DTypeError, ShapeError, UserError
 from pullback.ir.op import Op, Signature, define
-from pullback.relax.expr import Call, Constant, Tuple, TupleGetItem, Var, const
+from pullback.relax.expr import Constant, Tuple, TupleGetItem, Var, const
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Domain
-from pullback.relax.struct_info import Dim, TensorStructInfo, format_info, format_shape, same_shape
+from pullback.relax.op_calls import is_op_call
+from pullback.relax.struct_info import Dim, TensorStructInfo, as_tensor, format_info, format_shape, same_shape
 from pullback.runtime.dtype import BFLOAT16
 from pullback.tir.expr import DTYPES, FLOATS, INTEGERS, holds, is_half, out_of_range
 from pullback.tir.polynomial import same
@@ -237,9 +238,9 @@ def _rounds(expr: Any, given: Sequence[Any]) -> int:
         return 0
     if isinstance(expr, Constant):
         return 0 if expr.dtype not in FLOATS or np.all(np.isnan(expr.data) | _is_exact(expr.data)) else 2
-    if not isinstance(expr, Call):
+    if not is_op_call(expr):
         return 0
-    rounds = expr.struct_info.dtype in FLOATS and expr.op.short not in _EXACT  # type: ignore[union-attr]
+    rounds = as_tensor(expr.struct_info).dtype in FLOATS and expr.op.short not in _EXACT
     return rounds + sum(_rounds(a, given) for a in expr.args)
 
 
@@ -285,10 +286,7 @@ def unary(
     everywhere (or the result is not real). ``domain``: the interval from which samples are drawn; ``kinks``: values at
     which the derivative jumps."""
 
-    @rule_in_wide
-    def adjoint(dy: Any, y: Any, x: Any, **kw: Any) -> tuple[Any, ...]:
-        return (gradient(y, x, dy, **kw),)  # type: ignore[misc]
-
+    rule = None if gradient is None else rule_in_wide(lambda dy, y, x, **kw: (gradient(y, x, dy, **kw),))
     rules.setdefault("samples", Domain("unary", *domain, dtypes, kinks))
     return define(
         name,
@@ -296,7 +294,7 @@ def unary(
         infer=rules.pop("infer", None) or elementwise_infer(name, dtypes, result),
         te=elementwise_te(scalar_in_wide(scalar), name),
         numpy=in_wide(numpy),
-        gradient=adjoint if gradient else zero_gradient,
+        gradient=rule or zero_gradient,
         doc=doc,
         family="unary",
         **rules,
@@ -318,10 +316,9 @@ def binary(
     """An elementwise op of two tensors that broadcast. ``gradient(z, x, y, dz)`` gives (dx, dy) in the broadcast
     shape; this family sums them back to the operands' shapes."""
 
-    @rule_in_wide
-    def adjoint(dz: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
-        return collapse_to_operands(gradient(z, x, y, dz), x, y)  # type: ignore[misc]
-
+    rule = None
+    if gradient is not None:
+        rule = rule_in_wide(lambda dz, z, x, y: collapse_to_operands(gradient(z, x, y, dz), x, y))
     rules.setdefault("samples", Domain("binary", *domain, dtypes))
     return define(
         name,
@@ -329,7 +326,7 @@ def binary(
         infer=rules.pop("infer", None) or elementwise_infer(name, dtypes, result),
         te=elementwise_te(scalar, name),
         numpy=numpy,
-        gradient=adjoint if gradient else zero_gradient,
+        gradient=rule or zero_gradient,
         doc=doc,
         family="binary",
         **rules,
@@ -363,8 +360,8 @@ def composite(
 
     def check(*tensors: te.Tensor, **attrs: Any) -> te.Tensor | None:
         _, values = parts(tensors, attrs)
-        calls = [e for e in values if isinstance(e, Call) and e.op.check is not None]  # type: ignore[union-attr]
-        found = [c.op.check(*(values[a] for a in c.args), **c.attrs) for c in calls]  # type: ignore[union-attr, misc]
+        calls = [e for e in values if is_op_call(e)]
+        found = [rule(*(values[a] for a in c.args), **c.attrs) for c in calls if (rule := c.op.check) is not None]
         held = [c for c in found if c is not None]
         return te.compute((), lambda: reduce(operator.and_, (c[()] for c in held)), "check") if held else None
 

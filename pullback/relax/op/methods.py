@@ -18,9 +18,9 @@ from pullback.ir.foreign import ATTRIBUTES, OPS
 from pullback.ir.op import Op
 from pullback.ir.words import explained
 from pullback.relax.expr import Expr, PrimValue, set_methods
-from pullback.relax.op.manipulate import any_rows
+from pullback.relax.op.manipulate.shape import any_rows
 from pullback.relax.op.namespace import ops
-from pullback.relax.struct_info import TensorStructInfo, format_info
+from pullback.relax.struct_info import TensorStructInfo, as_tuple, format_info
 from pullback.tir.expr import PrimExpr
 
 _SAME = [  # methods that are the op itself
@@ -122,7 +122,7 @@ def _split(x: Expr, split_size: int | Sequence[int], axis: int = 0) -> tuple[Exp
 
 
 def _items(values: Expr) -> tuple[Expr, ...]:
-    return tuple(values[k] for k in range(len(values.struct_info.fields)))  # type: ignore[attr-defined]
+    return tuple(values[k] for k in range(len(as_tuple(values.struct_info).fields)))
 
 
 METHODS: dict[str, Callable[..., Any]] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from pullback.ir.errors import NoAttribute, suggestion
@@ -39,3 +41,11 @@ class Namespace:
 
 
 ops = Namespace()  # how gradient rules name ops of other files: looked up when the rule runs
+
+
+def in_package(prefix: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of the package ``relax.op.<prefix>``, whose files are loaded: ``from pullback.relax.op.nn
+    import relu`` gives the op, and so does ``import attention``, which is a file there too."""
+    package = vars(sys.modules[f"{__package__}.{prefix}"])
+    package.update({name: op for name in package if (op := Op.find(f"relax.{prefix}.{name}")) is not None})
+    return Namespace(prefix).__getattr__

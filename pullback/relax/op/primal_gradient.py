@@ -64,7 +64,7 @@ class PrimalRule:
         if found is None or len(found) != len(call.args):
             what = "something else" if found is None else f"{len(found)}"
             raise ArgumentError(
-                f"the gradient of {call.op.short} must give {len(call.args)} adjoints, a list, it gives {what}",  # type: ignore[union-attr]
+                f"the gradient of {self.op.short} must give {len(call.args)} adjoints, a list, it gives {what}",
                 span=call.span,
                 hint="an argument without one is said by R.grad.no_grad(orig_call.args[k])",
             )

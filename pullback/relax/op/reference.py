@@ -24,7 +24,7 @@ from pullback.relax.op.family import (
     wide,
     zero_gradient,
 )
-from pullback.relax.op.manipulate import sizes
+from pullback.relax.op.manipulate.shape import sizes
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Ints, sample
 from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
@@ -256,7 +256,7 @@ composite(
     "x | k=0, dtype=None",
     expect=lambda x, *, k, dtype: _expect_matrix(x),
     decompose=lambda x, *, k, dtype: ops.eye(*x.shape, k, dtype or x.dtype),
-    numpy=lambda x, *, k, dtype: np.eye(*x.shape, k, dtype=numpy_dtype(dtype) if dtype else x.dtype),
+    numpy=lambda x, *, k, dtype: np.eye(x.shape[0], x.shape[1], k, dtype=numpy_dtype(dtype) if dtype else x.dtype),
     gradient=zero_gradient,
     precision="same",
     family="create",

@@ -25,7 +25,7 @@ from pullback.ir.errors import ArgumentError, NameNotFound, UserError, suggestio
 from pullback.ir.op import PRECISIONS, Op, define
 from pullback.relax.op.family import known_shape
 from pullback.relax.op.primal_gradient import PrimalRule, is_primal
-from pullback.relax.op.reduce import all_of
+from pullback.relax.op.reduction.reduce import all_of
 from pullback.relax.op.sample import Sample, sample
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from pullback.te.checked import checked

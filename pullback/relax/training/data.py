@@ -196,11 +196,17 @@ class DataSet(Source):
         return self._buffers[rows]
 
 
+def in_batches(rows: int, size: int, drop_last: bool) -> tuple[int, int]:
+    """How many whole batches of ``size`` there are in so many rows, and how many rows a last, smaller one has: 0 where
+    none are left, or where it is dropped."""
+    whole, rest = divmod(rows, size)
+    return whole, 0 if drop_last else rest
+
+
 def parts(rows: int, size: int, drop_last: bool, steps: int | None) -> list[tuple[int, int, int]]:
     """``rows`` rows in batches of ``size``, then what is left: of both, where there are some, the first row of all, how
     many rows a batch has, and how many batches there are. ``steps``: how many are taken, if not all."""
-    whole, rest = divmod(rows, size)
-    rest = 0 if drop_last else rest
+    whole, rest = in_batches(rows, size, drop_last)
     if steps is not None:
         if steps > whole + bool(rest):
             raise ArgumentError(

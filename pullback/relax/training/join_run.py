@@ -58,6 +58,7 @@ from pullback.relax.expr import Constant, Expr, Function, Tuple, TupleGetItem, V
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.training.data import in_batches
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.rebatch import rebatched
 from pullback.relax.transform.inline_functions import inline_calls
@@ -115,8 +116,7 @@ class JoinRun(Pass):
             message = f"JoinRun joins a training of one process, and this one is that of {interface.distributed.ranks}"
             raise UserError(f"{message} ranks", hint="set it up without distributed=; trainer.fit trains on all ranks")
         size = self._size(interface)
-        whole, left = divmod(self.rows, size)
-        left = 0 if self.drop_last else left
+        whole, left = in_batches(self.rows, size, self.drop_last)
         result = module.copy()
         steps: dict[int, GlobalVar] = {}
         if whole:

@@ -62,12 +62,6 @@ class Distributed:
         is_same = self.deterministic or self.draws or rows < self.ranks
         return replace(self, batch="same" if is_same else "uneven", micro_batches=1)
 
-    def rows_of_shard(self, rows: int, rank: int) -> int:
-        """How many of a batch's rows a shard of the rank has, with the ``batch`` that this is for."""
-        if self.batch == "even":
-            return rows // self.shards
-        return rows if self.batch == "same" else rows // self.ranks + (rank < rows % self.ranks)
-
     @property
     def attribute(self) -> dict[str, Any]:
         """As plain values, which can be printed."""

@@ -28,8 +28,8 @@ from pullback.ir.passes import FunctionPass
 from pullback.relax.analysis import used_vars
 from pullback.relax.expr import Binding, Call, Constant, Expr, Function
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op.convolution_form import Form
 from pullback.relax.op.namespace import ops
+from pullback.relax.op.nn.convolution_form import Form
 from pullback.relax.struct_info import TensorStructInfo, same_info
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 

@@ -18,7 +18,7 @@ from pullback.ir.errors import DifferentiationError
 from pullback.ir.module import GlobalVar, IRModule
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.expr import Call, Expr, Tuple, TupleGetItem
-from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.call.call_tir import call_tir
 from pullback.relax.op.kernel import loops_of
 from pullback.relax.op.register import te_gradient
 from pullback.relax.op_calls import is_call_tir, kernel_name, kernel_operands, kernel_sizes, op_of

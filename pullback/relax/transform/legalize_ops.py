@@ -16,7 +16,7 @@ from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.expr import Call, Expr, Function
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.call.call_tir import call_tir
 from pullback.relax.op.kernel import loops_of
 from pullback.relax.op_calls import lacks_state, op_of
 from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo

@@ -23,8 +23,8 @@ from pullback.ir.passes import Pass
 from pullback.relax.boxes import is_boxing
 from pullback.relax.expr import Binding, Call, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
 from pullback.relax.mutator import ExprMutator
-from pullback.relax.op.call_tir import call_tir
-from pullback.relax.op.ccl import elements_of, meaning_of
+from pullback.relax.op.call.call_tir import call_tir
+from pullback.relax.op.distributed.ccl import elements_of, meaning_of
 from pullback.relax.op.kernel import has_kernel, kernel_of
 from pullback.relax.op_calls import (
     OpCall,

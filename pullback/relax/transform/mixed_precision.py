@@ -34,6 +34,7 @@ from pullback.ir.node import span_scope
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.relax.analysis import used_vars
+from pullback.relax.constants import lost_numbers
 from pullback.relax.expr import (
     Binding,
     Call,
@@ -44,7 +45,6 @@ from pullback.relax.expr import (
     MatchCast,
     Tuple,
     Var,
-    lost_numbers,
     tuple_get_item,
 )
 from pullback.relax.mutator import ExprMutator

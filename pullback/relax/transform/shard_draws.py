@@ -25,9 +25,9 @@ from pullback.relax.control import CUSTOM, given_to_region
 from pullback.relax.expr import Call, Expr, Function, Tuple, Var
 from pullback.relax.matching import bind_size, match_info
 from pullback.relax.mutator import ExprMutator
+from pullback.relax.op.distributed.shard import RANK
 from pullback.relax.op.namespace import ops
-from pullback.relax.op.random import DRAWS
-from pullback.relax.op.shard import RANK
+from pullback.relax.op.random.draw import DRAWS
 from pullback.relax.op_calls import OpCall, lacks_state, op_of
 from pullback.relax.recursion import RECURSE, SELF
 from pullback.relax.regions import regions

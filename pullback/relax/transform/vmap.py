@@ -13,7 +13,7 @@ handle never has the axis: the tensors in its box have it, all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,14 +27,13 @@ from pullback.ir.words import guided
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.boxes import BOX, NULL, UNBOX, box, is_boxing, is_handle, unbox
 from pullback.relax.control import BRANCH, CUSTOM, LOOP, STEP, branch, custom, loop, row, with_floats
-from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var, const
+from pullback.relax.expr import Binding, Call, Expr, Function, MatchCast, Tuple, TupleGetItem, Var
 from pullback.relax.op.batching import batch_info, over_batch, with_axis
-from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.call.call_tir import call_tir
 from pullback.relax.op.namespace import ops
 from pullback.relax.op_calls import is_call_tir, kernel_name, kernel_sizes
 from pullback.relax.recursion import RECURSE, SELF, call_self, has_recursion, outer_labels, recurse
 from pullback.relax.struct_info import (
-    Dim,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
@@ -43,6 +42,21 @@ from pullback.relax.struct_info import (
     flat_infos,
     format_info,
     symbolic_vars,
+)
+from pullback.relax.transform.batch_ending import Ending
+from pullback.relax.transform.batch_values import (
+    Value,
+    any_flag,
+    expr_of,
+    flags_of,
+    like,
+    moved_axis,
+    nested,
+    parts_of,
+    tensors_of,
+    value_of,
+    with_flag,
+    with_tensors,
 )
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 from pullback.relax.transform.inline_functions import inline_calls
@@ -54,7 +68,6 @@ from pullback.tir.expr import Var as SizeVar
 from pullback.tir.stmt import PrimFunc
 
 Axes = Any  # an axis for all parameters or results, or one for each; None: it has no axis of the batch
-Value = Any  # of a tensor: the expression, and whether it has the axis of the batch; of a tuple: a list of values
 
 
 @guided
@@ -155,9 +168,9 @@ class _VMap:
         builder = BlockBuilder()
         builder.begin([p.name for p in params])
         with builder.dataflow():
-            sweep = _Sweep(self, builder)
+            sweep = Sweep(self, builder)
             for param, outer, axis in zip(function.params, params, in_axes, strict=True):
-                sweep.values[param] = _value(self.moved(outer, axis, True), axis is not None)
+                sweep.values[param] = value_of(self.moved(outer, axis, True), axis is not None)
             found = sweep.body(function)
             if isinstance(function.ret_struct_info, TupleStructInfo):
                 moved = [self.moved(self.whole(v), axis, False) for v, axis in zip(found, axes, strict=True)]
@@ -183,7 +196,7 @@ class _VMap:
         if isinstance(value.struct_info, TupleStructInfo):
             return Tuple(tuple(self.moved(part, axis, to_front) for part in parts_of(value)))
         axis = axis % as_tensor(value.struct_info).ndim
-        return _moved(value, axis, 0) if to_front else _moved(value, 0, axis)
+        return moved_axis(value, axis, 0) if to_front else moved_axis(value, 0, axis)
 
     def whole(self, value: Value) -> Expr:
         """The value as an expression that has the axis everywhere but in handles."""
@@ -197,7 +210,7 @@ class _VMap:
         self,
         function: Function,
         has: Sequence[bool],
-        arrange: Callable[[_Sweep, list[Var], Value], Expr],
+        arrange: Callable[[Sweep, list[Var], Value], Expr],
         more: Sequence[Var] = (),
     ) -> Function:
         """``function`` over the batch; ``has``: which parameters have the axis. ``more`` are parameters after the
@@ -209,7 +222,7 @@ class _VMap:
         builder = BlockBuilder()
         builder.begin([p.name for p in (*params, *more)])
         with builder.dataflow():
-            sweep = _Sweep(self, builder)
+            sweep = Sweep(self, builder)
             value = sweep.over(function, list(zip(params, has, strict=True)))
             result = builder.as_output(arrange(sweep, params, value))
         whole = (*params[:1], *more, *params[1:])
@@ -219,8 +232,8 @@ class _VMap:
         """Which of the results have the axis, where these parameters have it: a list for a tuple."""
         found: list[Any] = []
 
-        def look(sweep: _Sweep, params: list[Var], value: Value) -> Expr:
-            found.append(_flags(value))
+        def look(sweep: Sweep, params: list[Var], value: Value) -> Expr:
+            found.append(flags_of(value))
             return Tuple(())
 
         self.region(function, has, look)
@@ -257,7 +270,7 @@ class _EndsByItself(Exception):
         self.labels = labels
 
 
-class _Sweep:
+class Sweep:
     """Goes through the bindings of a closed function; ``values``: what its variables are over the batch."""
 
     def __init__(self, vmap: _VMap, builder: BlockBuilder) -> None:
@@ -266,7 +279,7 @@ class _Sweep:
 
     def over(self, function: Function, arguments: Sequence[Value]) -> Value:
         """What a region gives for arguments."""
-        inner = _Sweep(self.vmap, self.builder)
+        inner = Sweep(self.vmap, self.builder)
         inner.values.update(zip(function.params, arguments, strict=True))
         return inner.body(function)
 
@@ -305,14 +318,14 @@ class _Sweep:
             special = self.call_tir
         if special is not None:
             values = [self.value(a) if isinstance(a, Expr) else a for a in call.args]
-            moves = any(_any(_flags(v)) for v in values if isinstance(v, (list, tuple)))
+            moves = any(any_flag(flags_of(v)) for v in values if isinstance(v, (list, tuple)))
             if moves or _hands_on_boxes(call) or outer_labels(call) & self.vmap.recursions.keys():
                 return special(call, values)
-            plain = [_expr(v) if isinstance(v, (list, tuple)) else v for v in values]
+            plain = [expr_of(v) if isinstance(v, (list, tuple)) else v for v in values]
             same = Call(call.op, tuple(plain), call.attrs, call.sinfo_args, call.info, span=call.span)
-            return _value(self.builder.emit(same, name), False)
+            return value_of(self.builder.emit(same, name), False)
         found, has = over_batch(call, {a: self.value(a) for a in call.args if isinstance(a, Var)}, self.size)
-        return _value(self.emit(found, name), has)
+        return value_of(self.emit(found, name), has)
 
     def emit(self, expr: Expr, name: str = "lv") -> Expr:
         """The expression, bound to variables."""
@@ -326,7 +339,7 @@ class _Sweep:
             return self.builder.emit(box([self.vmap.whole(self.value(a)) for a in call.args]), name), False
         if call.op is UNBOX:
             infos = [i if is_handle(i) else batch_info(i, self.size) for i in fields_of(call.struct_info)]
-            return _value(self.builder.emit(unbox(self.value(call.args[0])[0], infos), name), True)
+            return value_of(self.builder.emit(unbox(self.value(call.args[0])[0], infos), name), True)
         return self.builder.emit(call, name), False
 
     # -- calls with functions and kernels
@@ -340,14 +353,14 @@ class _Sweep:
             has = [h for _, h in operands]
             functions = [self.vmap.region(f, has, lambda sweep, params, v: self.vmap.whole(v)) for f in regions]
             result = branch(condition, [e for e, _ in operands], *functions)
-            return _value(self.builder.emit(result, "chosen"), True)
+            return value_of(self.builder.emit(result, "chosen"), True)
         sides = [parts_of(self.vmap.whole(self.over(f, operands))) for f in regions]
         return [self.chosen(condition, *pair) for pair in zip(*sides, strict=True)]
 
     def chosen(self, condition: Expr, then: Expr, otherwise: Expr) -> tuple[Expr, bool]:
         """One of two values for each element; of handles the one that is not null, as both sides are computed."""
         if not is_handle(then.struct_info):
-            return self.builder.emit(ops.where(_like(condition, then), then, otherwise), "chosen"), True
+            return self.builder.emit(ops.where(like(condition, then), then, otherwise), "chosen"), True
         made = [h for h in (then, otherwise) if not self.is_null(h)]
         if len(made) > 1:
             raise UserError("a branch that each element takes for itself has boxes on both sides in one place")
@@ -364,7 +377,7 @@ class _Sweep:
         has = [h for _, h in operands]
         floats = [h for p, h in zip(function.params, has, strict=True) if with_floats([p.struct_info])]
 
-        def summed(sweep: _Sweep, params: list[Var], value: Value) -> Expr:
+        def summed(sweep: Sweep, params: list[Var], value: Value) -> Expr:
             parts = parts_of(self.vmap.whole(value))
             return Tuple(tuple(p if h else ops.sum(p, axis=0) for p, h in zip(parts, floats, strict=True)))
 
@@ -374,7 +387,7 @@ class _Sweep:
             self.vmap.region(function, has, lambda sweep, params, v: self.vmap.whole(v)),
             self.vmap.region(adjoint, [*has, *seeds], summed),
         )
-        return _value(self.builder.emit(result, "result"), True)
+        return value_of(self.builder.emit(result, "result"), True)
 
     def call_tir(self, call: Call, values: Sequence[Value]) -> Value:
         """A user's kernel, in a loop; one with a gradient that the user gave, by a scan."""
@@ -387,7 +400,7 @@ class _Sweep:
         sizes += [] if isinstance(self.size, int) else [self.size]
         infos = [batch_info(i, self.size) for i in call.sinfo_args]
         result = call_tir(kernel, Tuple(tuple(e for e, _ in operands)), infos, sizes or None)
-        return _value(self.builder.emit(result, kernel.name), True)
+        return value_of(self.builder.emit(result, kernel.name), True)
 
     def recurse(self, call: Call, values: Sequence[Value]) -> Value:
         """A recursive function over the batch; where it ends for each element by itself, one call after another."""
@@ -407,16 +420,16 @@ class _Sweep:
             return self.scanned(call, values)
         finally:
             self.vmap.recursions = around
-        given = [_with(v, h, self.size) for v, h in zip(operands, recursion.has, strict=True)]
-        return _value(self.builder.emit(recurse(given, region, label, call.attrs["max_depth"]), label), True)
+        given = [with_flag(v, h, self.size) for v, h in zip(operands, recursion.has, strict=True)]
+        return value_of(self.builder.emit(recurse(given, region, label, call.attrs["max_depth"]), label), True)
 
     def call_self(self, call: Call, values: Sequence[Value]) -> Value:
         (operands,), label = values, call.attrs["label"]
         recursion = self.vmap.recursions[label]
         recursion.has = [a or h for a, (_, h) in zip(recursion.has, operands, strict=True)]
-        given = [_with(v, h, self.size) for v, h in zip(operands, recursion.has, strict=True)]
+        given = [with_flag(v, h, self.size) for v, h in zip(operands, recursion.has, strict=True)]
         infos = [batch_info(i, self.size) for i in fields_of(call.struct_info)]
-        return _value(self.builder.emit(call_self(given, label, infos), label), True)
+        return value_of(self.builder.emit(call_self(given, label, infos), label), True)
 
     def recurses(self, call: Call) -> bool:
         """Whether functions call themselves in a branch or a loop, which no element may do that does not take it.
@@ -428,7 +441,7 @@ class _Sweep:
 
     def scanned(self, call: Call, values: Sequence[Any]) -> Value:
         """One call after another: the elements are the rows of a loop."""
-        operands = [leaf for v in values for leaf in _tensors(v)]
+        operands = [leaf for v in values for leaf in tensors_of(v)]
         if _hands_on_boxes(call):
             raise _gradient_of_recursion(call)
         step = Var("step", STEP)
@@ -437,14 +450,14 @@ class _Sweep:
         builder, given = BlockBuilder(), iter(params)
         builder.begin([p.name for p in (step, *params)])
         with builder.dataflow():
-            arguments = tuple(_with_tensors(v, given) for v in values)
+            arguments = tuple(with_tensors(v, given) for v in values)
             one = builder.emit(Call(call.op, arguments, call.attrs, call.sinfo_args, call.info, span=call.span))
             ys = builder.as_output(Tuple(tuple(leaves(one))))
         body = Function((step, *(params[k] for k in order)), builder.finish(Tuple((Tuple(()), ys))))
         rows, fixed = ([e for e, h in operands if h == has] for has in (True, False))
         looped = self.builder.emit(loop(None, (), rows, fixed, body, None, self.size), "looped")
         stacks = iter([(self.builder.emit(part), True) for part in parts_of(TupleGetItem(looped, 1))])
-        return _nested(call.struct_info, stacks)
+        return nested(call.struct_info, stacks)
 
     def loop(self, call: Call, values: Sequence[Value]) -> Value:
         """A loop whose carries have the axis where they come to have it."""
@@ -463,20 +476,21 @@ class _Sweep:
             if more == moves:
                 break
             moves = more
-        own, asking = (_Ending(size, counts[1], condition, moves, fixed) if alone else None for _ in range(2))
+        own, asking = (Ending(size, counts[1], condition, moves, fixed) if alone else None for _ in range(2))
         extra = own.params if own is not None else []
 
-        def take(sweep: _Sweep, params: list[Var], value: Value) -> Expr:
+        def take(sweep: Sweep, params: list[Var], value: Value) -> Expr:
             if own is None:
                 wanted = (moves, stacked)
                 groups = [
-                    [_with(v, m, size) for v, m in zip(g, w, strict=True)] for g, w in zip(value, wanted, strict=True)
+                    [with_flag(v, m, size) for v, m in zip(g, w, strict=True)]
+                    for g, w in zip(value, wanted, strict=True)
                 ]
             else:
                 groups = own.step(sweep, params, value)
             return Tuple(tuple(Tuple(tuple(group)) for group in groups))
 
-        def ask_all(sweep: _Sweep, params: list[Var], value: Value) -> Expr:
+        def ask_all(sweep: Sweep, params: list[Var], value: Value) -> Expr:
             return value[0] if asking is None else ops.any(asking.going(params[0], with_axis(value[0], value[1], size)))
 
         new_body = self.vmap.region(body, [False, *moves, *of_rows, *fixed], take, extra)
@@ -485,8 +499,8 @@ class _Sweep:
             new_condition = self.vmap.region(
                 condition, [False, *moves, *fixed], ask_all, asking.params if asking is not None else []
             )
-        begin = [_with(v, m, size) for v, m in zip(carries, moves, strict=True)]
-        rows = [_moved(x, 0, 1) if has else x for x, has in xs]
+        begin = [with_flag(v, m, size) for v, m in zip(carries, moves, strict=True)]
+        rows = [moved_axis(x, 0, 1) if has else x for x, has in xs]
         attrs = call.attrs
         looped = self.builder.emit(
             loop(
@@ -501,88 +515,9 @@ class _Sweep:
         after = [(self.builder.emit(TupleGetItem(groups[0], first + k)), m) for k, m in enumerate(moves)]
         ys = [(self.builder.emit(TupleGetItem(groups[1], k)), alone or h) for k, h in enumerate(stacked)]
         batched_ys = [(y, has and not is_handle(y.struct_info)) for y, has in ys]
-        found = [(self.emit(_moved(y, 1, 0)) if h else y, h) for y, h in batched_ys]
+        found = [(self.emit(moved_axis(y, 1, 0)) if h else y, h) for y, h in batched_ys]
         steps = (groups[2], False) if own is None else (self.builder.emit(TupleGetItem(groups[0], 1), "steps"), True)
         return [after, found, steps]
-
-
-class _Ending:
-    """Elements that end at different steps, in a loop's body or condition: carries before its own say which still go
-    on, how many steps each has taken and, where each has a count, how many it is to take."""
-
-    def __init__(
-        self, size: Dim, counted: bool, condition: Function | None, moves: Sequence[bool], fixed: Sequence[bool]
-    ) -> None:
-        self.size, self.condition, self.moves, self.fixed = size, condition, list(moves), list(fixed)
-        number = TensorStructInfo((size,), "int64")
-        self.alive, self.taken = Var("going", TensorStructInfo((size,), "bool")), Var("taken", number)
-        self.counts = Var("counts", number) if counted else None
-
-    @property
-    def params(self) -> list[Var]:
-        return [self.alive, self.taken, *([] if self.counts is None else [self.counts])]
-
-    def begin(self, counts: Expr | None) -> list[Expr]:
-        true = ops.full((self.size,), const(True, "bool"), "bool")
-        zeros = ops.zeros((self.size,), "int64")
-        return [true, zeros, *([] if self.counts is None else [counts])]
-
-    def going(self, step: Expr, answer: Expr | None) -> Expr:
-        """Which elements take the step."""
-        found: Expr = self.alive if answer is None else ops.logical_and(self.alive, answer)
-        return found if self.counts is None else ops.logical_and(found, ops.less(step, self.counts))
-
-    def step(self, sweep: _Sweep, params: Sequence[Var], value: Value) -> list[list[Expr]]:
-        """The carries and ys after a step that only some take; the others keep theirs, and their ys are zeros."""
-        after, ys = value
-        before = params[1 : 1 + len(after)]
-        answer = None
-        if self.condition is not None:
-            constant = params[len(params) - len(self.fixed) :]
-            flags = [False, *self.moves, *self.fixed]
-            values = list(zip((params[0], *before, *constant), flags, strict=True))
-            found, has = sweep.over(self.condition, values)
-            answer = with_axis(found, has, self.size)
-        going = sweep.builder.emit(self.going(params[0], answer), "going")
-        alive = self.alive if answer is None else sweep.builder.emit(ops.logical_and(self.alive, answer))
-        taken = ops.add(self.taken, ops.astype(going, "int64"))
-        new = [self.kept(going, v, b) for b, v in zip(before, after, strict=True)]
-        return [[alive, taken, *self.params[2:], *new], [self.kept(going, y) for y in ys]]
-
-    def kept(self, going: Expr, value: tuple[Expr, bool], other: Expr | None = None) -> Expr:
-        """A value where an element takes the step, else another one, or zeros. Boxes are of all elements: one that did
-        not take the step will not ask for what is in them."""
-        if is_handle(value[0].struct_info):
-            return value[0]
-        whole = with_axis(*value, self.size)
-        return ops.where(_like(going, whole), whole, _zero(whole) if other is None else other)
-
-
-def _value(expr: Expr, has: bool) -> Value:
-    """An expression as a value all of which has the axis, but for handles, or nothing."""
-    if isinstance(expr.struct_info, TupleStructInfo):
-        return [_value(part, has) for part in parts_of(expr)]
-    return expr, has and not is_handle(expr.struct_info)
-
-
-def _tensors(value: Any) -> list[tuple[Expr, bool]]:
-    """The tensors of what an argument is; none of what is no value."""
-    if isinstance(value, list):
-        return [leaf for part in value for leaf in _tensors(part)]
-    is_tensor = isinstance(value, tuple) and isinstance(value[0].struct_info, TensorStructInfo)
-    return [value] if is_tensor else []
-
-
-def _with_tensors(value: Any, tensors: Iterator[Expr]) -> Any:
-    """The argument with these for its tensors."""
-    if isinstance(value, list):
-        return Tuple(tuple(_with_tensors(part, tensors) for part in value))
-    return next(tensors) if _tensors(value) else value[0] if isinstance(value, tuple) else value
-
-
-def _nested(info: StructInfo, values: Iterator[Value]) -> Value:
-    """Values in lists that are nested as the tuples of a type."""
-    return [_nested(f, values) for f in info.fields] if isinstance(info, TupleStructInfo) else next(values)
 
 
 def _gradient_of_recursion(call: Call) -> UserError:
@@ -596,44 +531,3 @@ def _hands_on_boxes(call: Call) -> bool:
     """Whether handles come into it or out of it."""
     infos = [call.struct_info, *(a.struct_info for a in call.args if isinstance(a, Expr))]
     return any(is_handle(leaf) for info in infos for leaf in flat_infos(info))
-
-
-def _expr(value: Value) -> Expr:
-    return Tuple(tuple(map(_expr, value))) if isinstance(value, list) else value[0]
-
-
-def _flags(value: Value) -> Any:
-    return [_flags(v) for v in value] if isinstance(value, list) else value[1]
-
-
-def _any(flags: Any) -> bool:
-    return any(map(_any, flags)) if isinstance(flags, list) else flags
-
-
-def _with(value: tuple[Expr, bool], wanted: bool, size: Dim) -> Expr:
-    return with_axis(*value, size) if wanted else value[0]
-
-
-def _like(condition: Expr, value: Expr) -> Expr:
-    """One truth value for each element of the batch, to choose between values by."""
-    return ops.reshape(condition, (condition.shape[0], *[1] * (as_tensor(value.struct_info).ndim - 1)))
-
-
-def _zero(value: Expr) -> Expr:
-    return const(value.dtype != "bool" and 0, value.dtype)
-
-
-def _moved(value: Expr, source: int, target: int) -> Expr:
-    """The value with an axis at another place, the others in their order."""
-    if source == target:
-        return value
-    axes = [a for a in range(as_tensor(value.struct_info).ndim) if a != source]
-    axes.insert(target, source)
-    return ops.permute_dims(value, axes)
-
-
-def parts_of(value: Expr) -> list[Expr]:
-    """The fields of a tuple."""
-    if isinstance(value, Tuple):
-        return list(value.fields)
-    return [TupleGetItem(value, k) for k in range(len(fields_of(value.struct_info)))]

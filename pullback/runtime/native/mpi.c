@@ -4,12 +4,14 @@
 #include "ranks.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     NEWS_TAG = 16384,  /* above those of collectives */
     NEWS_PATIENCE = 8, /* tests in vain until somebody may have told something */
+    MOST_ERROR_BYTES = 2048, /* MPI_MAX_ERROR_STRING is 1024 at the most */
 };
 
 static const int64_t FAREWELL = 100000000; /* nanoseconds for a last message */
@@ -26,9 +28,18 @@ static struct mpi *mpi_of(pb_transport *transport)
     return (struct mpi *)transport;
 }
 
-static pb_status checked(int code, const char *function)
+static pb_status checked(const pb_mpi *call, int code, const char *function)
 {
-    return code == 0 ? PB_OK : pb_fail(PB_ERROR_STATE, "%s returned the error %d", function, code);
+    char text[MOST_ERROR_BYTES] = "";
+    int length = 0;
+    if (code == 0)
+        return PB_OK;
+    if (call->error_string(code, text, &length) != 0)
+        snprintf(text, sizeof text, "error %d", code);
+    for (char *c = text; *c != '\0'; c++)
+        if (*c == '\n')
+            *c = ' ';
+    return pb_fail(PB_ERROR_STATE, "%s failed: %s", function, text);
 }
 
 static pb_status mpi_send(pb_transport *transport, int peer, int tag, char *bytes, size_t count, pb_request *request)
@@ -36,7 +47,7 @@ static pb_status mpi_send(pb_transport *transport, int peer, int tag, char *byte
     const pb_mpi *call = &mpi_of(transport)->call;
     request->mpi = NULL; /* an int is written to half of it */
     int code = call->isend(bytes, (int)count, call->byte, peer, tag, call->communicator, &request->mpi);
-    return checked(code, "MPI_Isend");
+    return checked(call, code, "MPI_Isend");
 }
 
 static pb_status mpi_receive(pb_transport *transport, int peer, int tag, char *bytes, size_t count, pb_request *request)
@@ -44,13 +55,16 @@ static pb_status mpi_receive(pb_transport *transport, int peer, int tag, char *b
     const pb_mpi *call = &mpi_of(transport)->call;
     request->mpi = NULL;
     int code = call->irecv(bytes, (int)count, call->byte, peer, tag, call->communicator, &request->mpi);
-    return checked(code, "MPI_Irecv");
+    return checked(call, code, "MPI_Irecv");
 }
 
 static pb_status mpi_test(pb_transport *transport, pb_request *request, int *done)
 {
     const pb_mpi *call = &mpi_of(transport)->call;
-    return checked(call->test(&request->mpi, done, call->no_status), "MPI_Test");
+    pb_status status = checked(call, call->test(&request->mpi, done, call->no_status), "MPI_Test");
+    if (status != PB_OK)
+        request->mpi = NULL; /* an error ends it */
+    return status;
 }
 
 /* What is received ends at once. What is sent goes on: MPI has copied it, or the ranks end anyway. */
@@ -58,6 +72,8 @@ static void mpi_cancel(pb_transport *transport, pb_request *request)
 {
     const pb_mpi *call = &mpi_of(transport)->call;
     int64_t begin = pb_now_ns();
+    if (request->mpi == NULL)
+        return;
     int done = call->cancel(&request->mpi) != 0;
     while (!done && pb_now_ns() - begin < FAREWELL && call->test(&request->mpi, &done, call->no_status) == 0)
         sched_yield();

@@ -174,7 +174,8 @@ typedef struct pb_mpi {
     int (*iprobe)(int, int, void *, int *, void *);
     int (*recv)(void *, int, void *, int, int, void *, void *);
     int (*cancel)(void **);
-    void *communicator; /* used for nothing else */
+    int (*error_string)(int, char *, int *);
+    void *communicator; /* used for nothing else; errors are returned */
     void *byte;         /* the datatype MPI_BYTE */
     void *no_status;    /* MPI_STATUS_IGNORE */
     int32_t any_source; /* MPI_ANY_SOURCE */

@@ -1,4 +1,4 @@
-"""Mean and variance in one pass: sums beside the first element (`relax/op/moments.py`)."""
+"""Mean and variance in one pass: sums beside the first element (`relax/op/nn/moments.py`)."""
 
 from __future__ import annotations
 

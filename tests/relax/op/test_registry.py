@@ -1,5 +1,7 @@
 """Every op says everything that is known of it."""
 
+import importlib
+
 import pytest
 
 from pullback import relax, script
@@ -32,8 +34,11 @@ def test_documentation_shows_the_signature(op: Op) -> None:
 
 @pytest.mark.parametrize("op", all_ops(), ids=lambda op: op.short)
 def test_each_op_is_an_attribute(op: Op) -> None:
-    """Of the package and of R; a file of the package may have the op's name."""
+    """Of the package and of R, and ``from pullback.relax.op.nn import attention`` gives it too: a file of the package
+    may have the op's name."""
     for found in (relax.op, script.relax):
         for part in op.short.split("."):
             found = getattr(found, part)
         assert found is op
+    package, _, name = f"pullback.relax.op.{op.short}".rpartition(".")
+    assert getattr(importlib.import_module(package), name) is op

@@ -10,7 +10,7 @@ import torch
 
 import pullback
 from pullback.ir import IRModule
-from pullback.relax.op.random import STEPS
+from pullback.relax.op.random.draw import STEPS
 from pullback.relax.training.loss import CrossEntropyLoss
 from pullback.relax.training.optimizer import Adam, MomentumSGD
 from pullback.script import ir as I

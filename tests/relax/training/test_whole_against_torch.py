@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from pullback.relax.op.random import STEPS as STEPS_OF_A_SITE
+from pullback.relax.op.random.draw import STEPS as STEPS_OF_A_SITE
 from pullback.te.random import bits_array
 from tests.relax.training.whole import AVERAGED_LOSS, DECAY, EVERY, LOSSES, NORM, RATE, SEED, P, batches, trainer_of
 

@@ -19,6 +19,7 @@ from pullback.relax.convention import STEP
 from pullback.relax.training.distribution import DataParallel, Distribution, Mesh, ZeRO
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.rebatch import rebatched
+from pullback.relax.training.shares import Share
 from pullback.relax.training.trainer import Trainer
 from pullback.relax.transform.distributed import Distributed, held_as_pieces
 from pullback.relax.transform.join_step import JoinStep
@@ -267,9 +268,8 @@ def test_how_a_batch_is_divided() -> None:
     made = Distributed(4, micro_batches=2)
     assert [made.of_batch(rows).batch for rows in (16, 8, 7, 3)] == ["even", "even", "uneven", "same"]
     assert Distributed(4, draws=True).of_batch(7).batch == "same"
-    uneven = made.of_batch(7)
-    assert [uneven.rows_of_shard(7, r) for r in range(4)] == [2, 2, 2, 1] and uneven.micro_batches == 1
-    assert made.of_batch(16).rows_of_shard(16, 0) == 2
+    assert [Share(r, 4, made).of(7).rows for r in range(4)] == [2, 2, 2, 1] and made.of_batch(7).micro_batches == 1
+    assert Share(0, 4, made).of(16).rows == 4 and made.of_batch(16).micro_batches == 2
 
 
 @pytest.mark.parametrize(

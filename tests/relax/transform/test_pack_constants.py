@@ -13,7 +13,7 @@ from pullback.ir import IRModule, structural_equal
 from pullback.ir.module import GlobalVar
 from pullback.relax import BlockBuilder, Var, const
 from pullback.relax.interpreter import evaluate, value_info
-from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.call.call_tir import call_tir
 from pullback.relax.op.namespace import ops
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.relax.transform.pack_constants import PackConstants

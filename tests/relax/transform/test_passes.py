@@ -9,7 +9,7 @@ import pullback
 from pullback import relax, tir
 from pullback.ir import IRModule, Op, ShapeError, UserError, assert_structural_equal, structural_equal
 from pullback.relax import BlockBuilder, Call, Function, TensorStructInfo, Var, op
-from pullback.relax.op.call_tir import call_tir
+from pullback.relax.op.call.call_tir import call_tir
 from pullback.relax.transform import (
     BindParams,
     BindSizes,

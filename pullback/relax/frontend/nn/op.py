@@ -4,7 +4,7 @@ TVM; here a result has the name that it is assigned to, or its module's."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pullback.ir.errors import UserError
 from pullback.ir.op import Op
@@ -52,6 +52,9 @@ def _refused(name: str) -> Callable[..., Any]:
 
 globals().update({name.rpartition(".")[2]: _same(name) for name in _SAME})
 globals().update({name: _refused(name) for name in _EFFECTS})
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Callable[..., Any]: ...  # the names above
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:

@@ -97,7 +97,7 @@ class Loss:
         """What the loss was made with besides its reduction, by name; of arrays a digest."""
         return {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")}
 
-    def expression(self, *variables: Var) -> Expr:
+    def expression(self, *variables: Expr) -> Expr:
         """The loss of the parameters; their names are those of this method's parameters."""
         raise NotImplementedError(f"{type(self).__name__} overrides neither expression nor __call__")
 
@@ -105,7 +105,7 @@ class Loss:
         """The loss of graph values, in the order in which PyTorch's loss takes them."""
         return self.expression(*values)
 
-    def unreduced(self, *variables: Var) -> tuple[Expr, Expr | None]:
+    def unreduced(self, *variables: Expr) -> tuple[Expr, Expr | None]:
         """The terms of which the loss is a mean or a sum, rows first, and what each adds to the mean's divisor: of the
         same shape, or None where that is 1."""
         terms = copy.copy(self)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
 from pullback.relax import op
-from pullback.relax.expr import Expr, Var, const
+from pullback.relax.expr import Expr, const
 from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, format_info, format_shape, same_shape
 from pullback.relax.training.loss.base import Loss, check_alike, check_float, class_axis, tensor_info
 from pullback.tir.expr import FLOATS, INTEGERS
@@ -40,7 +40,7 @@ class CrossEntropyLoss(Loss):
             raise ArgumentError(f"label_smoothing must be from 0 to 1, got {label_smoothing!r}")
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
-    def expression(self, predictions: Var, targets: Var, weights: Var | None = None) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:  # type: ignore[override]
         axis = _check_logits(type(self).__name__, predictions, weights)
         if _is_indices(type(self).__name__, predictions, targets, axis):
             return self._of_indices(predictions, targets, weights, axis)
@@ -52,7 +52,7 @@ class CrossEntropyLoss(Loss):
             )
         return self._of_probabilities(predictions, targets, weights, axis)
 
-    def unreduced(self, *variables: Var) -> tuple[Expr, Expr | None]:
+    def unreduced(self, *variables: Expr) -> tuple[Expr, Expr | None]:
         terms, _ = super().unreduced(*variables)
         predictions, targets, *weights = variables
         axis = class_axis(predictions.struct_info.ndim)  # type: ignore[attr-defined]
@@ -60,17 +60,17 @@ class CrossEntropyLoss(Loss):
             return terms, _counts(predictions, targets, weights, self.ignore_index)
         return terms, None
 
-    def _of_indices(self, predictions: Var, targets: Expr, weights: Var | None, axis: int) -> Expr:
+    def _of_indices(self, predictions: Expr, targets: Expr, weights: Expr | None, axis: int) -> Expr:
         if self.label_smoothing:
             return self._smoothed(predictions, targets, weights)
         return op.nn.nll_loss(_log_softmax(predictions, axis), targets, weights, self._reduction, self.ignore_index)
 
-    def _smoothed(self, predictions: Var, targets: Expr, weights: Var | None) -> Expr:
+    def _smoothed(self, predictions: Expr, targets: Expr, weights: Expr | None) -> Expr:
         return op.nn.cross_entropy(
             predictions, targets, weights, self._reduction, self.ignore_index, self.label_smoothing
         )
 
-    def _of_probabilities(self, predictions: Var, targets: Var, weights: Var | None, axis: int) -> Expr:
+    def _of_probabilities(self, predictions: Expr, targets: Expr, weights: Expr | None, axis: int) -> Expr:
         probabilities = targets if targets.dtype == predictions.dtype else op.astype(targets, predictions.dtype)
         if self.label_smoothing:
             return self._smoothed(predictions, probabilities, weights)
@@ -96,7 +96,7 @@ class CategoricalCrossEntropyLoss(CrossEntropyLoss):
     def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
         return [predictions]
 
-    def expression(self, predictions: Var, targets: Var, weights: Var | None = None) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:  # type: ignore[override]
         axis = _check_logits(type(self).__name__, predictions, weights)
         if _is_indices(type(self).__name__, predictions, targets, axis):
             raise ShapeError(
@@ -108,7 +108,7 @@ class CategoricalCrossEntropyLoss(CrossEntropyLoss):
             return self._of_indices(predictions, op.argmax(targets, axis), weights, axis)
         return self._of_probabilities(predictions, targets, weights, axis)
 
-    def unreduced(self, *variables: Var) -> tuple[Expr, Expr | None]:
+    def unreduced(self, *variables: Expr) -> tuple[Expr, Expr | None]:
         terms, _ = super().unreduced(*variables)
         predictions, targets, *weights = variables
         if self.ignore_index < 0:
@@ -132,11 +132,11 @@ class NLLLoss(Loss):
         _check_ignore_index(ignore_index)
         self.ignore_index = ignore_index
 
-    def expression(self, predictions: Var, targets: Var, weights: Var | None = None) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:  # type: ignore[override]
         _check_logits(type(self).__name__, predictions, weights)
         return op.nn.nll_loss(predictions, targets, weights, self._reduction, self.ignore_index)
 
-    def unreduced(self, *variables: Var) -> tuple[Expr, Expr | None]:
+    def unreduced(self, *variables: Expr) -> tuple[Expr, Expr | None]:
         predictions, targets, *weights = variables
         return super().unreduced(*variables)[0], _counts(predictions, targets, weights, self.ignore_index)
 
@@ -155,7 +155,7 @@ class MultiMarginLoss(Loss):
         super().__init__("multi_margin_loss", 1, reduction)
         self.p, self.margin = p, margin
 
-    def expression(self, predictions: Var, targets: Var, weights: Var | None = None) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:  # type: ignore[override]
         _check_logits(type(self).__name__, predictions, weights)
         return op.nn.multi_margin_loss(predictions, targets, weights, self._reduction, self.p, self.margin)
 
@@ -174,7 +174,7 @@ class MultiLabelMarginLoss(Loss):
     def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
         return [TensorStructInfo(predictions.shape, "int64")]
 
-    def expression(self, predictions: Var, targets: Var) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
         return op.nn.multilabel_margin_loss(predictions, targets, self._reduction)
 
 
@@ -190,12 +190,12 @@ class MultiLabelSoftMarginLoss(Loss):
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__("multilabel_soft_margin_loss", 1, reduction)
 
-    def expression(self, predictions: Var, targets: Var, weights: Var | None = None) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:  # type: ignore[override]
         check_alike(type(self).__name__, predictions, targets)
         return op.nn.multilabel_soft_margin_loss(predictions, targets, weights, self._reduction)
 
 
-def _counts(predictions: Var, targets: Expr, weights: list[Var], ignore_index: int) -> Expr:
+def _counts(predictions: Expr, targets: Expr, weights: list[Expr], ignore_index: int) -> Expr:
     """What each target counts: the weight of its class, or 0 where it is ignored; the loss of logarithms of -1."""
     ones = op.full_like(predictions, const(-1.0, predictions.dtype))
     return op.nn.nll_loss(ones, targets, weights[0] if weights else None, "none", ignore_index)
@@ -206,13 +206,13 @@ def _check_ignore_index(value: Any) -> None:
         raise ArgumentError(f"ignore_index must be an int, got {value!r}", hint="such as -100, which no class has")
 
 
-def _log_softmax(predictions: Var, axis: int) -> Expr:
+def _log_softmax(predictions: Expr, axis: int) -> Expr:
     """The log softmax along the class axis, which is written -1 when it is the last, as TVM does."""
     is_last = axis == predictions.struct_info.ndim - 1  # type: ignore[attr-defined]
     return op.nn.log_softmax(predictions, -1 if is_last else axis)
 
 
-def _check_logits(loss: str, predictions: Var, weights: Var | None) -> int:
+def _check_logits(loss: str, predictions: Expr, weights: Expr | None) -> int:
     """Predictions and weights are right; returns the class axis."""
     prediction = tensor_info(loss, predictions)
     check_float(loss, predictions, prediction)
@@ -231,7 +231,7 @@ def _check_logits(loss: str, predictions: Var, weights: Var | None) -> int:
     return axis
 
 
-def _is_indices(loss: str, predictions: Var, targets: Var, axis: int) -> bool:
+def _is_indices(loss: str, predictions: Expr, targets: Expr, axis: int) -> bool:
     """Whether the targets are class indices (else they are probabilities); an error when they can be neither."""
     prediction, target = tensor_info(loss, predictions), tensor_info(loss, targets)
     shape = prediction.sizes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pullback.ir.errors import ArgumentError
 from pullback.relax import op
-from pullback.relax.expr import Expr, Var, const
+from pullback.relax.expr import Expr, const
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
 from pullback.relax.training.loss.base import Loss, check_float, tensor_info
 
@@ -29,15 +29,15 @@ class CTCLoss(Loss):
         hint = 'such as targets=[R.Tensor((8, 20), "int64"), R.Tensor((8,), "int64"), R.Tensor((8,), "int64")]'
         raise ArgumentError("CTCLoss: predictions do not say how many labels a row has at the most", hint=hint)
 
-    def expression(self, predictions: Var, targets: Var, input_lengths: Var, target_lengths: Var) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr, input_lengths: Expr, target_lengths: Expr) -> Expr:  # type: ignore[override]
         check_float(type(self).__name__, predictions, tensor_info(type(self).__name__, predictions))
         return op.nn.ctc_loss(
             predictions, targets, input_lengths, target_lengths, self.blank, self._reduction, self.zero_infinity
         )
 
-    def unreduced(self, *variables: Var) -> tuple[Expr, Expr | None]:
+    def unreduced(self, *variables: Expr) -> tuple[Expr, Expr | None]:
         terms, _ = super().unreduced(*variables)
         if self._reduction == "sum":
             return terms, None
-        lengths = op.astype(variables[-1], terms.dtype)  # type: ignore[attr-defined]
-        return op.divide(terms, op.maximum(lengths, const(1.0, terms.dtype))), None  # type: ignore[attr-defined]
+        lengths = op.astype(variables[-1], terms.dtype)
+        return op.divide(terms, op.maximum(lengths, const(1.0, terms.dtype))), None

@@ -19,7 +19,7 @@ from pullback.relax.frontend.torch.aten.promotion import as_dtype, tensor
 from pullback.relax.frontend.torch.aten.shape import axes_of, axis_of, diagonal, select, slice_, unfold
 from pullback.relax.frontend.torch.table import ATEN
 from pullback.relax.mutator import emit_body
-from pullback.relax.op.reduce import scalar_count
+from pullback.relax.op.reduction.reduce import scalar_count
 from pullback.relax.transform import Gradient
 
 

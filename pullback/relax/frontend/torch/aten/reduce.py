@@ -11,7 +11,7 @@ from pullback.relax.frontend.torch.aten.pointwise import where
 from pullback.relax.frontend.torch.aten.promotion import as_dtype, floating, promoted, tensor
 from pullback.relax.frontend.torch.aten.shape import axes_of, axis_of
 from pullback.relax.frontend.torch.table import ATEN
-from pullback.relax.op.reduce import scalar_count
+from pullback.relax.op.reduction.reduce import scalar_count
 from pullback.tir.expr import is_float
 
 Dims = int | Sequence[int] | None
