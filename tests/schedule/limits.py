@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from pullback.schedule import group
-from pullback.schedule.contraction import blocking, choice, cuts, few_rows, lane_sums, long_sums, rounds, tasks, ways
+from pullback.schedule.contraction.plan import blocking, choice, few_rows, lane_sums, tasks
+from pullback.schedule.contraction.plan import k_rounds as rounds
+from pullback.schedule.contraction.plan import packing as ways
+from pullback.schedule.contraction.plan import split_k as long_sums
+from pullback.schedule.contraction.plan import tails as cuts
 
 MODULES = (group, blocking, ways, tasks, lane_sums, long_sums, few_rows, rounds, choice, cuts)
 

@@ -7,8 +7,8 @@ import pytest
 
 from pullback import te, tir
 from pullback.schedule.choose import recognize
-from pullback.schedule.contraction import ahead
-from pullback.schedule.contraction.rounds import ROUND
+from pullback.schedule.contraction.emit import prefetch as ahead
+from pullback.schedule.contraction.plan.k_rounds import ROUND
 from pullback.schedule.group import Machine
 from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.visitor import walk

@@ -13,14 +13,20 @@ from pullback.codegen import compile_assembly, emit_module
 from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.blocking import REGION_BYTES, region_bytes, round_count, task_count, tasks_of_rows
-from pullback.schedule.contraction.choice import _along, blocking_of, cost
-from pullback.schedule.contraction.columns import Moves, columns_of
-from pullback.schedule.contraction.long_sums import jumps
-from pullback.schedule.contraction.problem import Problem
-from pullback.schedule.contraction.region import Region
-from pullback.schedule.contraction.rounds import ROUND, Round
-from pullback.schedule.contraction.skip import Skip
+from pullback.schedule.contraction.emit.region import Region
+from pullback.schedule.contraction.emit.skip import Skip
+from pullback.schedule.contraction.plan.blocking import (
+    REGION_BYTES,
+    region_bytes,
+    round_count,
+    task_count,
+    tasks_of_rows,
+)
+from pullback.schedule.contraction.plan.choice import _along, blocking_of, cost
+from pullback.schedule.contraction.plan.k_rounds import ROUND, Round
+from pullback.schedule.contraction.plan.split_k import jumps
+from pullback.schedule.contraction.plan.vector_axis import Moves, columns_of
+from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Machine
 from pullback.target import Target
 from pullback.tir.visitor import walk

@@ -10,9 +10,9 @@ import pytest
 from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.alternatives import other_tasks, other_tiles
-from pullback.schedule.contraction.blocking import Blocking, round_count
-from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.plan.alternatives import other_tasks, other_tiles
+from pullback.schedule.contraction.plan.blocking import Blocking, round_count
+from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group, Machine
 from pullback.tir.visitor import walk
 from tests.schedule.limits import limit

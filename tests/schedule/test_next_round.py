@@ -11,10 +11,10 @@ import pytest
 
 from pullback import te
 from pullback.schedule.choose import recognize
-from pullback.schedule.contraction import round_copy
-from pullback.schedule.contraction.blocking import part_count
-from pullback.schedule.contraction.next_round import following
-from pullback.schedule.contraction.rounds import Round
+from pullback.schedule.contraction.emit import round_copy
+from pullback.schedule.contraction.emit.next_round import following
+from pullback.schedule.contraction.plan.blocking import part_count
+from pullback.schedule.contraction.plan.k_rounds import Round
 from pullback.schedule.group import Machine
 from pullback.tir import Prefetch, Var, interpreter
 from tests.schedule.limits import limit

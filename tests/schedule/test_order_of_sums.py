@@ -12,10 +12,10 @@ import pytest
 from pullback import te
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.choice import blocking_of
-from pullback.schedule.contraction.cuts import cut
-from pullback.schedule.contraction.order import have_same_order
-from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.tails import cut
+from pullback.schedule.contraction.plan.task_order import have_same_order
+from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.winograd import Winograd
 from pullback.target import Target

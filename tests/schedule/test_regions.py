@@ -7,7 +7,7 @@ import pytest
 
 from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
-from pullback.schedule.contraction.blocking import FIRST, region_bytes
+from pullback.schedule.contraction.plan.blocking import FIRST, region_bytes
 from pullback.schedule.group import Machine
 from pullback.te import interpreter as te_interpreter
 from pullback.tir.visitor import walk

@@ -18,7 +18,7 @@ from pullback.codegen import compile_assembly, emit_module
 from pullback.driver.pipeline import machine_of
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction import order as contraction_order
+from pullback.schedule.contraction.plan import task_order as contraction_order
 from pullback.schedule.group import Group
 from pullback.target import Target
 from pullback.tir import Allocate, Buffer, BufferLoad, For, PrimFunc, fma, loop, seq, store

@@ -10,9 +10,10 @@ import pytest
 from pullback import te
 from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
-from pullback.schedule.contraction import cuts, runs
-from pullback.schedule.contraction.blocking import Blocking
-from pullback.schedule.contraction.runs import row_length, run_length
+from pullback.schedule.contraction.plan import runs
+from pullback.schedule.contraction.plan import tails as cuts
+from pullback.schedule.contraction.plan.blocking import Blocking
+from pullback.schedule.contraction.plan.runs import row_length, run_length
 from pullback.schedule.group import Group, Machine
 from pullback.te import interpreter as te_interpreter
 from pullback.tir import call

@@ -10,7 +10,7 @@ import pytest
 from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.long_sums import is_streamed
+from pullback.schedule.contraction.plan.split_k import is_streamed
 from pullback.schedule.cost import element_cost
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group, Machine

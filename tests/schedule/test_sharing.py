@@ -8,8 +8,8 @@ import pytest
 
 from pullback import te
 from pullback.schedule.choose import recognize
-from pullback.schedule.contraction.blocking import tasks_of_rows
-from pullback.schedule.contraction.order import is_by_rows
+from pullback.schedule.contraction.plan.blocking import tasks_of_rows
+from pullback.schedule.contraction.plan.task_order import is_by_rows
 from pullback.schedule.group import Machine
 from tests.schedule.limits import limit
 from tests.schedule.test_contraction import product

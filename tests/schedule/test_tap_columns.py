@@ -7,9 +7,9 @@ import pytest
 from pullback import te
 from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
-from pullback.schedule.contraction import cuts
-from pullback.schedule.contraction.alternatives import choice_of, chosen, other_tasks, other_tiles
-from pullback.schedule.contraction.tap_columns import tap_length
+from pullback.schedule.contraction.plan import tails as cuts
+from pullback.schedule.contraction.plan.alternatives import choice_of, chosen, other_tasks, other_tiles
+from pullback.schedule.contraction.plan.tap_columns import tap_length
 from pullback.schedule.group import Group, Machine
 from pullback.tir.in_place import may_share
 from tests.schedule.limits import limit

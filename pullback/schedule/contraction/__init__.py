@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pullback.schedule.coalesce import on_one_axis
-from pullback.schedule.contraction.abreast import side_by_side
-from pullback.schedule.contraction.alternatives import chosen
-from pullback.schedule.contraction.blocking import Blocking
-from pullback.schedule.contraction.choice import blocking_of
-from pullback.schedule.contraction.columns import lanes_of
-from pullback.schedule.contraction.cuts import cut
-from pullback.schedule.contraction.order import have_same_order
-from pullback.schedule.contraction.pairs import paired
-from pullback.schedule.contraction.phases import phases
-from pullback.schedule.contraction.problem import Problem
-from pullback.schedule.contraction.wide import widened
+from pullback.schedule.contraction.emit.side_by_side import side_by_side
+from pullback.schedule.contraction.plan.alternatives import chosen
+from pullback.schedule.contraction.plan.blocking import Blocking
+from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.tails import cut
+from pullback.schedule.contraction.plan.task_order import have_same_order
+from pullback.schedule.contraction.plan.vector_axis import lanes_of
+from pullback.schedule.contraction.problem.bfloat16_pairs import paired
+from pullback.schedule.contraction.problem.phases import phases
+from pullback.schedule.contraction.problem.problem import Problem
+from pullback.schedule.contraction.problem.widen import widened
 from pullback.schedule.group import Group
 from pullback.tir import Buffer, PrimFunc
 from pullback.tir.caches import LINE

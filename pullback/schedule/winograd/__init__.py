@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pullback.schedule.contraction.abreast import side_by_side
-from pullback.schedule.contraction.choice import blocking_of
-from pullback.schedule.contraction.columns import lanes_of
-from pullback.schedule.contraction.cuts import LOOP, Parts, cut, has_poor_end, parts_along, time
-from pullback.schedule.contraction.pairs import paired
-from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.emit.side_by_side import side_by_side
+from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.tails import LOOP, Parts, cut, has_poor_end, parts_along, time
+from pullback.schedule.contraction.plan.vector_axis import lanes_of
+from pullback.schedule.contraction.problem.bfloat16_pairs import paired
+from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group
 from pullback.schedule.winograd.lower import Lowering
 from pullback.schedule.winograd.plan import Filter, vectors

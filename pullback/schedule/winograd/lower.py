@@ -26,11 +26,11 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from pullback.schedule.contraction.across import stored_across
-from pullback.schedule.contraction.columns import lanes_of
-from pullback.schedule.contraction.finish import whole_or_rest
-from pullback.schedule.contraction.lower import finished
-from pullback.schedule.contraction.region import Region
+from pullback.schedule.contraction.emit.epilogue import whole_or_rest
+from pullback.schedule.contraction.emit.lower import finished
+from pullback.schedule.contraction.emit.region import Region
+from pullback.schedule.contraction.emit.transposed_store import stored_across
+from pullback.schedule.contraction.plan.vector_axis import lanes_of
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.microkernel import Product
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point_of, tasks

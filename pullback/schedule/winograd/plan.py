@@ -11,12 +11,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pullback.schedule.contraction.blocking import region_bytes
-from pullback.schedule.contraction.choice import blocking_of
-from pullback.schedule.contraction.columns import cost_along, distance, lanes_of
-from pullback.schedule.contraction.cuts import cut, time
-from pullback.schedule.contraction.phases import phases
-from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.schedule.contraction.plan.blocking import region_bytes
+from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.tails import cut, time
+from pullback.schedule.contraction.plan.vector_axis import cost_along, distance, lanes_of
+from pullback.schedule.contraction.problem.phases import phases
+from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.tiles import Tile, choose_tile, waits
 from pullback.schedule.winograd.algebra import POINTS
 from pullback.tir import Var

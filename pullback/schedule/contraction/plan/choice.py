@@ -1,0 +1,177 @@
+"""The blocking of a contraction, chosen analytically: from sizes, strides, the width of vectors and the number of
+registers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from pullback.schedule.contraction.plan.blocking import Blocking, copies, partial_bytes, round_count
+from pullback.schedule.contraction.plan.cost import slowness_of
+from pullback.schedule.contraction.plan.few_rows import read_once
+from pullback.schedule.contraction.plan.k_rounds import in_rounds, is_afar, is_copied_in_rounds
+from pullback.schedule.contraction.plan.lane_sums import lane_cost
+from pullback.schedule.contraction.plan.packing import (
+    is_copied_by_tasks,
+    may_be_copied_by_tasks,
+    plain_way,
+    roles,
+    way_of_columns,
+    way_of_rows,
+)
+from pullback.schedule.contraction.plan.register_tiles import register_tiles, store_cost
+from pullback.schedule.contraction.plan.runs import run_cost
+from pullback.schedule.contraction.plan.split_k import (
+    divided,
+    in_parts,
+    is_streamed,
+    jumps,
+    rows_together,
+    streamed,
+)
+from pullback.schedule.contraction.plan.tap_columns import tap_cost
+from pullback.schedule.contraction.plan.tasks import (
+    TASKS,
+    chunked,
+    enough_tasks,
+    fitting,
+    in_own_lines,
+    is_better_in_parts,
+    parted,
+    partial_sums,
+)
+from pullback.schedule.contraction.plan.vector_axis import columns_of, cost_along, distance, elements, lanes_of, moves
+from pullback.schedule.contraction.problem.problem import Problem
+from pullback.schedule.contraction.problem.widen import is_worth_a_copy
+from pullback.tir import Var
+
+_FEW = 16, 24  # terms that take no longer than to put sums away and take them up again, and from beyond the second
+#   cache
+# Multiply-adds in the time that one element takes to be copied into panels of rows, as a whole or round by round
+# (znver3, vectors along the longer axis: 0.8 to 0.9 of the time of 1500 x 32 sums of 700 terms, 3000 x 16 of 300).
+_TO_ROWS = 8
+_FROM_AFAR = 32  # and in which one waits that comes from beyond the second cache, if its lines are not streamed
+_JUMP = 80  # and that one waits for memory where the next one of its column is in another page (measured, 16 columns
+#   of 2048 x 2048: 20 GFLOP/s, streamed 40)
+_BETTER = 0.9, 0.98  # of the time along an axis, of windows and of matrices: what another one must take to be
+#   preferred, as it is roughly known
+
+
+def blocking_of(problem: Problem) -> Blocking | None:
+    """The blocking of a problem, or None when it would be a bad one."""
+    known, key = problem.group.known, ("blocking", problem)
+    if key not in known:
+        known[key] = _best(problem)
+    blocking: Blocking | None = known[key]
+    return blocking
+
+
+def _best(problem: Problem) -> Blocking | None:
+    """Vectors along the axis that seems the best at first sight, unless a look at all blockings finds a better one."""
+    columns = columns_of(problem, lanes_of(problem))
+    best = _along(problem, columns[0]) if columns else None
+    if best is None or not _is_doubtful(problem, best):
+        return best
+    others = [b for b in (_along(problem, v) for v in columns[1:]) if b is not None]
+    other = min((b for b in others if _is_steady(problem, b)), key=lambda b: cost(problem, b), default=best)
+    better = 1.0 if problem.group.machine.has_small_tiles else _BETTER[is_of_matrices(problem)]
+    is_better = not _is_steady(problem, best) or cost(problem, other) < better * cost(problem, best)
+    return other if is_better else best
+
+
+def _along(problem: Problem, column: Var) -> Blocking | None:
+    """The blocking whose vectors lie along this axis."""
+    lanes = lanes_of(problem)
+    a, b = roles(problem, column)
+    ways = {a: plain_way(a, column), b: way_of_columns(problem, b, column)}
+    row_axes = [v for v in problem.outputs if v in a.axes and v not in b.axes]
+    if not row_axes and ways[b] != "direct" and not b.is_window:
+        return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
+    row_axes = sorted(row_axes, key=lambda v: (distance(problem, a, v), -row_axes.index(v)))
+    tilings = register_tiles(problem, a, row_axes, column, lanes, problem.group.machine)
+    own = ways | {b: "region"}
+    found = None
+    if may_be_copied_by_tasks(b, ways[b]) and not is_copied_in_rounds(problem, b, column, ways[b]):
+        # many tasks, or at least as many as are worth their while
+        tried = (fitting(problem, tilings, column, own, lanes, n) for n in (TASKS, enough_tasks(problem)))
+        found = next((f for f in tried if f is not None and is_copied_by_tasks(problem, a, b, f[-1])), None)
+    if found is not None:
+        ways = own
+    else:
+        found = fitting(problem, tilings, column, ways, lanes)
+    rows, tile, inner = found or (*tilings[0], None)
+    ways[a] = way_of_rows(problem, a, rows, ways[a])
+    partial = Blocking(column, a, b, rows, tile, ways, partial_sums(problem, rows, tile, column, ways, lanes), None)
+    return _divided(problem, partial, partial if inner is None else replace(partial, inner=inner))
+
+
+def _divided(problem: Problem, partial: Blocking, whole: Blocking) -> Blocking | None:
+    """Whole sums or partial ones, and what tasks share of them; ``whole is partial`` where whole sums don't fit."""
+    if (once := read_once(problem, whole)) is not None:
+        return once
+    if (shared := in_parts(problem, whole)) is not None:
+        return shared
+    if whole is partial and not (whole.a.is_window or whole.b.is_window or problem.group.fallback):
+        return None  # what comes before the sum is better kept in memory than computed again and again
+    if whole is partial or is_better_in_parts(problem, whole, partial):
+        return chunked(problem, partial)
+    if (apart := parted(problem, whole, partial)) is not None:
+        return apart
+    found = streamed(problem, divided(problem, whole))
+    if not is_streamed(problem, found):
+        found = rows_together(problem, in_rounds(problem, found))
+    return in_own_lines(problem, found)
+
+
+def _is_doubtful(problem: Problem, blocking: Blocking) -> bool:
+    """Whether another axis of vectors may well be better: how fast the tile is along each counts where it is small."""
+    lanes = lanes_of(problem)
+    is_full = problem.extents[blocking.column] > lanes // 2
+    is_good = is_full and _is_steady(problem, blocking) and not _copies_again(problem, blocking)
+    return not is_good or is_of_matrices(problem) or problem.group.machine.has_small_tiles
+
+
+def is_of_matrices(problem: Problem) -> bool:
+    """Whether both factors are matrices of the type of the sums, in memory: what these cost is known well."""
+    return not any(f.is_window or f.dtype != f.source.dtype or is_worth_a_copy(problem, f) for f in problem.factors)
+
+
+def _is_steady(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the sums are not put away and taken up again after a few terms already, time and again, or once, if they
+    then come from beyond the second cache."""
+    if is_streamed(problem, blocking):
+        return True  # they are, and :func:`cost` knows it
+    terms = math.prod(blocking.inner[k] for k in problem.reduced)
+    is_far = 2 * partial_bytes(problem, blocking) > problem.group.machine.second_bytes
+    is_once = round_count(problem, blocking.inner) <= (blocking.chunks or 1)
+    return terms >= min(_FEW[is_far], problem.depth) or (is_once and not is_far)
+
+
+def _copies_again(problem: Problem, blocking: Blocking) -> bool:
+    """Whether tasks copy the same elements of a window into their regions so often that it counts."""
+    copied = {f: n for f, n in copies(problem, blocking).items() if f.is_window}
+    return moves(problem).turn * sum(n - elements(problem, f) for f, n in copied.items()) > problem.work / 10
+
+
+def cost(problem: Problem, blocking: Blocking) -> float:
+    """Time with these vectors, relative to a perfect one: here it is known how often tasks copy the same elements."""
+    if blocking.summed is not None:
+        return lane_cost(problem, blocking)
+    if blocking.run is not None:
+        return run_cost(problem, blocking)
+    if blocking.taps is not None:
+        return tap_cost(problem, blocking)
+    column, lanes, machine = blocking.column, lanes_of(problem), problem.group.machine
+    store = store_cost(problem, column, blocking.rows)
+    time = cost_along(problem, column, lanes, store, copies(problem, blocking))
+    if jumps(problem, blocking):
+        time *= 1 + _JUMP * elements(problem, blocking.a) / problem.work
+    if is_streamed(problem, blocking):
+        time *= 1 + _FEW[0] / math.prod(blocking.inner[k] for k in problem.reduced)
+        if is_afar(problem, blocking.b):
+            time /= 1 + _FROM_AFAR * elements(problem, blocking.b) / problem.work
+    if machine.has_small_tiles:
+        if blocking.ways[blocking.a] in ("panels", "round"):
+            time *= 1 + _TO_ROWS * elements(problem, blocking.a) / problem.work
+        time *= slowness_of(problem, blocking)
+    return time

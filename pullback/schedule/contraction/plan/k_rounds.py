@@ -1,0 +1,240 @@
+"""Rounds: a task takes some terms of a long sum at a time, for as many rows and columns as let what these share stay in
+the caches, and keeps its sums from round to round (Goto & van de Geijn 2008). So their order stays the same.
+
+What a round reads of a matrix from beyond the second cache it copies, if tiles would take a part of each line; not so
+where the first cache holds whole lines of both matrices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from pullback.schedule.contraction.emit.round_copy import copies_rows
+from pullback.schedule.contraction.plan.blocking import (
+    FEW_TILES,
+    FIRST,
+    LARGE,
+    LEAVES,
+    SECOND,
+    THREADS,
+    Blocking,
+    matrix_count,
+    task_count,
+    tasks_of_rows,
+)
+from pullback.schedule.contraction.plan.register_tiles import Rows
+from pullback.schedule.contraction.plan.task_order import divides_copies
+from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, even
+from pullback.schedule.contraction.plan.vector_axis import distance, elements
+from pullback.schedule.contraction.problem.problem import Factor, Problem
+from pullback.schedule.contraction.problem.widen import is_worth_a_copy
+from pullback.schedule.group import Machine
+from pullback.tir import Var
+from pullback.tir.caches import PAGE
+from pullback.tir.expr import nbytes
+
+
+class Round(NamedTuple):
+    """Limits of what a round covers."""
+
+    depth: int  # terms
+    columns: int  # bytes of the factor of columns
+    rows: int  # and of the other one
+    sums: int  # bytes that it takes up and puts away
+
+
+ROUND = Round(128, 192 * 1024, 96 * 1024, 64 * 1024)
+COPYING = Round(256, 128 * 1024, 128 * 1024, 96 * 1024)  # in all less than the smallest stack of a thread
+_PANELS = 8 * 1024 * 1024  # bytes of a batch of matrices that leaves the third cache beside panels of them
+PANEL_ROWS = 64  # which a task multiplies with columns in panels, at the most
+_FEW_TERMS = 256  # whose lines, each in another page, stay in the TLB
+_FEW_ROUNDS = 4, 0  # that cost less than panels which come from the second cache for every tile: of large tiles, and
+#   of small ones (on znver3, 1024 x 1536 x 384 takes 0.91 of the time in whole sums, 1000 x 1000 x 450 0.92)
+_APART = 256  # bytes from line to line, so that few of those that a tile reads are in one page
+_RUN = 48  # neighbours in memory that a copy takes at a time, at the least
+# Rows or columns that an element is multiplied with, with tiles of few registers and of many: more make up for its
+# copy, if there are many terms as well. Else lines that are asked for some terms ahead are there sooner (23 products of
+# 16, 14, 24, … rows whose other factor has 4 to 15 MB: 0.66 to 0.98 of the time without; of 213 and 787 rows 1.1).
+_READERS = 12, 128
+_TERMS = 0, 150
+# Terms of a round of whole lines, at the least: for fewer, to put sums away and take them up again costs more than
+# copies do, and than lines that are read again and again from farther caches.
+_FEW_LINES = 16, 32
+_WHOLE_SUMS = 160 * 1024  # bytes of sums that stay in the second cache, and in the smallest stack of a thread
+
+
+def of_panels(machine: Machine) -> Round:
+    """Limits where columns come in panels from the second cache, which holds some of them beside the rows: the more
+    terms a round has, the fewer times are sums taken up (1024 x 1024 x 8192: 0.88 of the time of 128 terms)."""
+    second = machine.second_bytes
+    return Round(second // 1024, second * 5 // 8, second // 4, 96 * 1024)
+
+
+def in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
+    """A long sum takes its terms in rounds, each for as many rows and columns as let what they share stay in the
+    caches. The task keeps its sums from round to round, so that their order is the same."""
+    if blocking.chunks is not None or blocking.a.is_window or blocking.b.is_window or blocking.has_region:
+        return blocking
+    copying, whole = _copying(problem, blocking), _of_whole_lines(problem, blocking)
+    if whole is not None and whole.inner[problem.reduced[0]] >= _FEW_LINES[copying is None]:
+        return whole
+    if copying is not None:
+        return copying
+    if not _is_across_pages(problem, blocking) and not _is_deep(problem, blocking):
+        return blocking
+    inner = round_of(problem, blocking, TASKS, _limits(problem, blocking))
+    shares = any(inner[v] > step for v, step in _steps(blocking))  # else a round is of one tile: nothing to share
+    return replace(blocking, inner=inner) if shares else blocking
+
+
+def _limits(problem: Problem, blocking: Blocking) -> Round:
+    """Those of long panels, if columns are in such and rows do not cross a page with each term."""
+    is_of_panels = are_near(problem, blocking.ways[blocking.b]) and _column_bytes(problem, blocking) > SECOND
+    is_long = is_of_panels and not _is_across_pages(problem, blocking)
+    return of_panels(problem.group.machine) if is_long else ROUND
+
+
+def round_of(problem: Problem, blocking: Blocking, least: int, most: Round) -> dict[Var, int]:
+    """What a round covers of each axis: not ``most``, nor so much that there are less than ``least`` tasks."""
+    steps = _steps(blocking)
+    inner, depth = dict(blocking.inner), 1
+    for k in reversed(problem.reduced):
+        inner[k] = even(problem.extents[k], max(1, most.depth // depth), 1)
+        depth *= inner[k]
+    factors = ((blocking.b, most.columns), (blocking.a, most.rows))
+    for (v, step), (factor, limit) in zip(steps, factors, strict=False):
+        inner[v] = even(problem.extents[v], limit // (depth * nbytes(factor.dtype)), step)
+    size, column = nbytes(problem.anchor.dtype), blocking.column
+    narrow = max(blocking.tile.columns, problem.extents[column] // THREADS)  # enough to divide columns among threads
+    if not divides_copies(problem, blocking):
+        narrow = problem.extents[column]
+    while task_count(problem, inner) < least or size * math.prod(inner[v] for v, _ in steps) > most.sums:
+        v, step = max(steps, key=lambda s: inner[s[0]] // s[1])
+        if inner[column] > narrow:
+            v, step = steps[0]
+        if inner[v] <= step:
+            break
+        inner[v] = even(problem.extents[v], inner[v] // 2, step)
+    return inner
+
+
+def _steps(blocking: Blocking) -> Rows:
+    """The axes of which a round covers several register tiles, with their steps."""
+    return ((blocking.column, blocking.tile.columns), *blocking.rows[-1:])
+
+
+def _copying(problem: Problem, blocking: Blocking) -> Blocking | None:
+    """Rounds that copy what they read of factors that tiles would read a part of each line of, from page to page; None
+    where no copy pays."""
+    a, b, ways = blocking.a, blocking.b, blocking.ways
+    own = [b] if is_copied_in_rounds(problem, b, blocking.column, ways[b]) else []
+    is_of_batch = ways[b] != "panels" and matrix_count(problem) > 1
+    plain = ("direct", "panels") if is_of_batch else ("direct",)  # all panels of a batch would be as far away
+    rows = blocking.rows if len(blocking.rows) == 1 and ways[a] in plain else ()
+    is_small = problem.group.machine.has_small_tiles
+    if is_small:  # others had better stay where they are (8 x 639 x 85 of 509 terms: 0.85)
+        rows = tuple((v, step) for v, step in rows if copies_rows(step))
+    if _leaves_wide(problem, blocking) or any(is_copied_in_rounds(problem, a, v, "direct") for v, _ in rows):
+        own.append(a)
+    if not own:
+        return None
+    if is_small and b not in own and is_copied_in_rounds(problem, b, blocking.column, ways[b], is_beside=True):
+        own.append(b)
+    inner = round_of(problem, blocking, max(THREADS, enough_tasks(problem) // 2), COPYING)  # larger ones copy less
+    runs = [min(f.axes, key=partial(distance, problem, f)) for f in own]
+    is_long = all(inner[v] >= min(_RUN, problem.extents[v]) for v in runs)
+    return replace(blocking, inner=inner, ways={**ways, **dict.fromkeys(own, "round")}) if is_long else None
+
+
+def _of_whole_lines(problem: Problem, blocking: Blocking) -> Blocking | None:
+    """Rounds of as many terms as the first cache holds lines of both factors, if these are whole lines of matrices: so
+    memory is read as it comes, and nothing copied (on znver3, of the time with copies, 14 x 128 x 128 sums of 512 terms
+    0.74, 26 x 14 x 263 of 356 terms 0.72; without any, 50 x 40 x 40 of 300 terms 0.74, 64 x 64 x 64 of 64 0.79). None
+    where there are too many sums. With large tiles nobody measured it."""
+    if len(problem.reduced) != 1 or not problem.group.machine.has_small_tiles:
+        return None
+    (k,), factors, extents = problem.reduced, (blocking.a, blocking.b), problem.extents
+    lines = {v: f for f in factors for v in problem.outputs if v in f.axes and f.strides[v] == 1}
+    are_whole = all(f.strides.get(k) == extents[v] for v, f in lines.items()) and {*lines.values()} == {*factors}
+    are_read = all(f.is_input and f.dtype == f.source.dtype for f in factors)
+    sums = math.prod(extents[v] for v in lines) * nbytes(problem.anchor.dtype)
+    if len(lines) != 2 or not are_whole or not are_read or sums > _WHOLE_SUMS:
+        return None
+    terms = FIRST // sum(extents[v] * nbytes(f.source.dtype) for v, f in lines.items())
+    inner = {**blocking.inner, **{v: extents[v] for v in lines}, k: even(extents[k], terms, 1)}
+    if task_count(problem, inner) < enough_tasks(problem) // 2:
+        return None
+    return replace(blocking, inner=inner, ways={**blocking.ways, **dict.fromkeys(factors, "direct")})
+
+
+def is_copied_in_rounds(problem: Problem, factor: Factor, along: Var, way: str, is_beside: bool = False) -> bool:
+    """Whether a factor, whose tiles lie along this axis, had better be copied round by round than read in this way: it
+    is large, its lines lie apart, and it is read often enough. Panels are better, but for those of a large batch.
+
+    ``is_beside``: a copy of the other one. Then it need not be large: both have so many lines that those of columns
+    leave the nearest cache, unless one follows on the other (2 x 280 x 93 of 240 terms: 0.72 of the time)."""
+    if are_near(problem, way):
+        return False
+    if way not in ("direct", "panels") or not factor.is_input or factor.is_window or factor.strides.get(along) != 1:
+        return False
+    size = nbytes(factor.source.dtype)
+    apart = min((distance(problem, factor, k) for k in problem.reduced), default=0) * size
+    has_large_tiles = not problem.group.machine.has_small_tiles
+    readers, terms = _READERS[has_large_tiles], _TERMS[has_large_tiles]
+    if apart < _APART or problem.work <= readers * elements(problem, factor) or problem.depth < terms:
+        return False
+    if way == "direct":
+        return is_beside or is_afar(problem, factor)
+    return elements(problem, factor) * size > _PANELS
+
+
+def is_afar(problem: Problem, factor: Factor) -> bool:
+    """Whether a matrix does not stay in the second cache."""
+    size = elements(problem, factor) * nbytes(factor.source.dtype)
+    return not factor.is_window and size > problem.group.machine.second_bytes
+
+
+def _leaves_wide(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the rows' factor is of a half type, and a wide copy of it would leave the second cache."""
+    a = blocking.a
+    is_copied = blocking.ways[a] == "direct" and is_worth_a_copy(problem, a)
+    return is_copied and elements(problem, a) * nbytes(a.dtype) > LEAVES
+
+
+def _is_across_pages(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the rows' factor is large, and each term of a row lies in another page of it."""
+    a = blocking.a
+    if blocking.ways[a] != "direct" or not a.is_input or problem.depth <= _FEW_TERMS:
+        return False
+    size = nbytes(a.source.dtype)
+    apart = min((abs(a.strides[k]) for k in problem.reduced if k in a.axes), default=0)
+    return apart * size >= PAGE and math.prod(a.source.shape) * size > LARGE
+
+
+def are_near(problem: Problem, way: str) -> bool:
+    """Whether columns are read in panels that come from the second cache: those of a single product, with large tiles,
+    which have so much to compute meanwhile (of the time of rounds that copy, 2048 x 2048 x 2048 0.80, 1000 x 1500 x
+    2000 0.90; the gradient of 768 x 3072 weights 0.78). With small tiles it is all one (znver3, 15 products: 1.00)."""
+    return way == "panels" and matrix_count(problem) == 1 and not problem.group.machine.has_small_tiles
+
+
+def _column_bytes(problem: Problem, blocking: Blocking) -> int:
+    """Of the columns of one register tile."""
+    return problem.depth * blocking.tile.columns * nbytes(blocking.b.source.dtype)
+
+
+def _is_deep(problem: Problem, blocking: Blocking) -> bool:
+    """Whether the columns of one register tile are too much for the second cache, or those of two in panels beside some
+    rows; or for the first one, from which many tiles of rows read them, if they lie apart or a few rounds do."""
+    b, columns = blocking.b, _column_bytes(problem, blocking)
+    if columns > SECOND and are_near(problem, blocking.ways[b]):
+        rows = problem.depth * PANEL_ROWS * nbytes(blocking.a.source.dtype)
+        return 2 * columns + rows > problem.group.machine.second_bytes
+    if columns <= FIRST or columns > SECOND:
+        return columns > SECOND
+    few = _FEW_ROUNDS[problem.group.machine.has_small_tiles]
+    is_worth_rounds = blocking.ways[b] == "direct" or problem.depth <= few * ROUND.depth
+    return is_worth_rounds and tasks_of_rows(problem, b, blocking.inner) > FEW_TILES

@@ -1,0 +1,200 @@
+"""Sums in lanes: vectors along an axis of the sum, where those of the result are short.
+
+    acc[r, c][lane] = Σ_k a[r, lanes·k + lane] · b[c, lanes·k + lane],     out[r, c] = Σ_lane acc[r, c][lane]
+
+The gradient of a few channels' weights, as that of groups, has axes of 3, 4 or 7 values, and sums over an image whose
+rows lie in memory as vectors do, in both factors: lanes are idle at the end of a row only, and nothing is turned round.
+Of a matrix times one of a few columns, the first lies so, and each task turns what it reads of the other. The loops are
+written by ``lane_tiles.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from pullback.schedule.contraction.plan.blocking import (
+    Blocking,
+    copies,
+    matrix_count,
+    part_count,
+    region_bytes,
+    task_count,
+)
+from pullback.schedule.contraction.plan.register_tiles import Rows
+from pullback.schedule.contraction.plan.tasks import (
+    MOST_REGION_BYTES,
+    PARTS,
+    chunked,
+    enough_tasks,
+    fitting,
+    is_better_in_parts,
+    moves_with_others,
+    partial_sums,
+)
+from pullback.schedule.contraction.plan.vector_axis import distance, elements, lanes_of, moves
+from pullback.schedule.contraction.problem.problem import Factor, Problem
+from pullback.schedule.tiles import Tile, waits
+from pullback.tir import Var
+from pullback.tir.expr import is_half, nbytes
+
+# Calibrated on 107 gradients of weights (emeraldrapids): 0.8 to 1.3 of the time estimated, mostly.
+_MOST = 8  # values of an axis in a register tile
+_TOTAL = 10  # vectors of multiply-adds in the time that the lanes of one sum take to be added and put away
+_COPY = 4  # multiply-adds in the time that one element takes to be copied, along a row
+_LINE = 1.0, 2.0  # cycles in which a line comes from the second cache: of long rows, of short ones
+_LONG = 128  # elements of a row that prefetchers follow
+_SPLIT = 1.5  # loads in the time of one of a row that begins anywhere: most lie across two lines
+_ROW = 4.0  # cycles from the end of a row to the next one
+_BETTER = 0.9  # of the time of whole sums: parts, which are added up later
+_ALL = 1.2  # times as long, all in all
+
+
+def in_lanes(problem: Problem) -> Blocking | None:
+    """The best blocking whose vectors lie along an axis of the sum, if there is one."""
+    summed = _lane_axis(problem)
+    if summed is None:
+        return None
+    a, b = problem.factors
+    best = min(_tiles(problem, a, b, problem.extents[summed]), key=lambda option: option[0], default=None)
+    if best is None:
+        return None
+    _, rows, column, tile = best
+    if column in a.axes:
+        a, b = b, a
+    ways = {f: "direct" if f.is_input and _lies_along(problem, f, summed) else "region" for f in (a, b)}
+    inner = partial_sums(problem, rows, tile, column, ways, 1) | {summed: problem.extents[summed]}
+    if region_bytes(ways, inner) > MOST_REGION_BYTES:
+        return None
+    partial = Blocking(column, a, b, rows, tile, ways, inner, None, summed)
+    parted, enough = chunked(problem, partial), enough_tasks(problem)
+    found = fitting(problem, [(rows, tile)], column, ways, 1, enough)
+    if found is None:
+        return parted
+    whole, parts = replace(partial, inner=found[-1]), part_count(problem, inner)
+    again = [f for f in (a, b) if _is_read_again(problem, f, {**dict(rows), column: tile.columns})]
+    data = sum(elements(problem, f) * nbytes(f.source.dtype) for f in again) // matrix_count(problem)
+    if data > problem.group.machine.second_bytes // 2:  # every tile would read it all from farther away
+        return parted if parts >= PARTS else None
+    tasks = task_count(problem, whole.inner)
+    if is_better_in_parts(problem, whole, partial) or tasks < min(parts, enough):
+        return parted
+    is_cheaper = lane_cost(problem, parted) < _BETTER * lane_cost(problem, whole)
+    return parted if is_cheaper and 2 * parts >= min(tasks, enough) else whole
+
+
+def _lane_axis(problem: Problem) -> Var | None:
+    """An axis of the sum, of more than half a vector, along which both factors lie element by element in memory, or one
+    does and the other is a matrix that can be turned."""
+    lanes = lanes_of(problem)
+    long = [k for k in reversed(problem.reduced) if 2 * problem.extents[k] > lanes > 1]
+    lying = {k: [f for f in problem.factors if _lies_along(problem, f, k)] for k in long}
+    both = next((k for k in long if len(lying[k]) == 2), None)
+    one = (k for k in long if lying[k] and all(f in lying[k] or _can_be_turned(f, k) for f in problem.factors))
+    return both if both is not None else next(one, None)
+
+
+def _lies_along(problem: Problem, factor: Factor, k: Var) -> bool:
+    if not _is_plain(factor):
+        return False
+    if factor.windows is None:
+        return factor.strides.get(k) == 1
+    return [w.terms[k] for w in factor.windows if k in w.terms] == [1] and distance(problem, factor, k) == 1
+
+
+def _can_be_turned(factor: Factor, k: Var) -> bool:
+    """Whether a task's copy of it can lie along the axis."""
+    is_matrix = factor.is_input and factor.windows is not None and not factor.is_window
+    return is_matrix and _is_plain(factor) and k in factor.axes
+
+
+def _is_plain(factor: Factor) -> bool:
+    return not is_half(factor.source.dtype) and factor.dtype == factor.source.dtype
+
+
+def _is_read_again(problem: Problem, factor: Factor, tile: Mapping[Var, int]) -> bool:
+    """Whether several tiles read the same of it; neighbouring taps do of windows."""
+    others = (v for v in problem.outputs if v not in factor.axes)
+    return factor.is_window or any(tile.get(v, 1) < problem.extents[v] for v in others)
+
+
+class _Block(NamedTuple):
+    """So many values of an axis in a register tile: how many reads of each factor they take, how many of the reads are
+    of lines of their own, and how much longer the axis takes as its last block is not full."""
+
+    axis: Var
+    count: int
+    reads: tuple[int, int]
+    lines: tuple[int, int]
+    idle: float
+
+    @staticmethod
+    def of(problem: Problem, axis: Var, count: int) -> _Block:
+        a, b = problem.factors
+        extent = problem.extents[axis]
+        reads = count if axis in a.axes else 1, count if axis in b.axes else 1
+        # Windows of neighbouring taps are in the same lines, or in those that another row left in the nearest cache.
+        lines = 1 if moves_with_others(a, axis) else reads[0], 1 if moves_with_others(b, axis) else reads[1]
+        return _Block(axis, count, reads, lines, -(-extent // count) * count / extent)
+
+
+def _tiles(problem: Problem, a: Factor, b: Factor, row: int) -> Iterator[tuple[float, Rows, Var, Tile]]:
+    """(cycles of a multiply-add, rows, column, tile) of the register tiles of up to three axes, each of one factor."""
+    registers = problem.group.machine.registers
+    own = [v for v in problem.outputs if (v in a.axes) != (v in b.axes)]
+    blocks = {v: [_Block.of(problem, v, n) for n in _even_counts(problem.extents[v])] for v in own}
+    for column in own:
+        others = [v for v in own if v is not column]
+        for axes in (rows for size in range(3) for rows in itertools.combinations(others, size)):
+            # Only the last axis of rows may have a remainder.
+            whole = [[n for n in blocks[v] if v is axes[-1] or n.idle == 1] for v in axes]
+            for numbers in itertools.product(*whole, blocks[column]):
+                cycles = _cycles(numbers, registers, row)
+                if cycles is not None:
+                    *rows, columns = ((block.axis, block.count) for block in numbers)
+                    yield cycles, tuple(rows), column, Tile(math.prod(n for _, n in rows), columns[1])
+
+
+def _even_counts(extent: int) -> list[int]:
+    """The sizes of even blocks of an axis."""
+    most = min(extent, _MOST)
+    return sorted({-(-extent // -(-extent // n)) for n in range(1, most + 1)})
+
+
+def _cycles(blocks: Iterable[_Block], registers: int, row: int) -> float | None:
+    """Of the multiply-add of a vector, in a tile of these blocks, of ``row`` terms side by side; None where it does not
+    fit."""
+    of_a = of_b = lines_of_a = lines_of_b = 1
+    idle = 1.0
+    for block in blocks:
+        of_a, of_b = of_a * block.reads[0], of_b * block.reads[1]
+        lines_of_a, lines_of_b = lines_of_a * block.lines[0], lines_of_b * block.lines[1]
+        idle *= block.idle
+    chains = of_a * of_b
+    if chains + min(of_a, of_b) + 1 > registers:
+        return None
+    lines = _LINE[row < _LONG] * (lines_of_a + lines_of_b)
+    time = max(chains / 2, _SPLIT * (of_a + of_b) / 2, lines, 4.0) * waits(chains, registers)
+    return time / chains * idle
+
+
+def lane_cost(problem: Problem, blocking: Blocking) -> float:
+    """Time relative to a perfect contraction."""
+    assert blocking.summed is not None
+    extent, tile = problem.extents[blocking.summed], blocking.tile
+    vectors = -(-extent // lanes_of(problem))
+    blocks = [_Block.of(problem, v, n) for v, n in (*blocking.rows, (blocking.column, tile.columns))]
+    cycles = _cycles(blocks, problem.group.machine.registers, extent)
+    assert cycles is not None
+    cost = 2 * (cycles + _ROW / (vectors * tile.rows * tile.columns)) * vectors * lanes_of(problem) / extent
+    rows = math.prod(blocking.inner[k] for k in problem.reduced) / extent
+    cost *= 1 + _TOTAL / (rows * vectors)
+    turn = moves(problem).turn
+    copying = sum(
+        count * (_COPY if _lies_along(problem, f, blocking.summed) else turn)
+        for f, count in copies(problem, blocking).items()
+    )
+    return _ALL * (cost + copying / problem.work)

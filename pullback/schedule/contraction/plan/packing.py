@@ -1,0 +1,136 @@
+"""How a register tile reads the two factors: where they lie, or copied beforehand into lines that follow one another.
+
+A copy pays where what a tile reads lies so far apart that caches and prefetchers lose it, and enough reads it again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pullback.schedule.contraction.plan.blocking import (
+    LARGE,
+    STREAM,
+    lines_of_sets,
+    matrix_count,
+    task_count,
+    tasks_of_rows,
+)
+from pullback.schedule.contraction.plan.few_rows import is_read_once
+from pullback.schedule.contraction.plan.register_tiles import Rows
+from pullback.schedule.contraction.plan.tasks import enough_tasks
+from pullback.schedule.contraction.plan.vector_axis import elements, moves
+from pullback.schedule.contraction.problem.problem import Factor, Problem
+from pullback.schedule.contraction.problem.widen import is_worth_a_copy
+from pullback.tir import Var
+from pullback.tir.caches import LINE, NEAR, PAGE
+from pullback.tir.expr import nbytes
+from pullback.tir.pairs import DTYPE
+
+_FEW_ROWS = 24  # that read the same column: a copy of it is worth it above, where lines compete for few sets
+_SOME_ROWS = 128  # likewise, above which panels pay where lines leave the nearest cache
+_SOME_LINES = 128  # of rows side by side, one for each term: their rest leaves the nearest cache before it is read
+# What makes panels pay: bytes from line to line, so that prefetchers lose the way and most of each line is not used;
+# bytes of all matrices, or of each where tiles are small, which wait for lines while larger ones still multiply; and
+# rows that read the same.
+_PANELS_PAY = (1024, LARGE, 256)
+_PANELS_PAY_SMALL_TILES = (256, 128 * 1024, 140)
+
+
+def roles(problem: Problem, column: Var) -> tuple[Factor, Factor]:
+    """The factor of rows and that of columns."""
+    first, second = problem.factors
+    if column in first.axes and column in second.axes:
+        smaller = math.prod(first.source.shape) < math.prod(second.source.shape)
+        return (second, first) if smaller else (first, second)
+    return (second, first) if column in first.axes else (first, second)
+
+
+def plain_way(factor: Factor, column: Var) -> str:
+    """How a factor is read where no copy is needed for speed alone; the words are those of `Blocking.ways`."""
+    if column not in factor.axes:
+        if factor.dtype == DTYPE and not factor.is_input and not factor.is_window:
+            return "turned"  # pairs are made once
+        return "direct" if factor.is_input else "region"
+    if factor.is_input and factor.strides[column] == 1:
+        return "direct"
+    return "region" if factor.is_window else "panels"
+
+
+def way_of_columns(problem: Problem, b: Factor, column: Var) -> str:
+    """How the factor is read along which vectors lie."""
+    plain = plain_way(b, column)
+    is_near = b.is_window or is_read_once(problem, b, column)
+    pays = plain == "direct" and not is_near and (is_worth_a_copy(problem, b) or _is_apart(problem, b))
+    return "panels" if pays else plain
+
+
+def way_of_rows(problem: Problem, a: Factor, rows: Rows, plain: str) -> str:
+    """How the other factor is read, of which a tile has these rows; ``plain``: without a copy for speed."""
+    is_one = plain == "direct" and len(rows) == 1  # axis, of which panels can be made
+    if _is_scattered(problem, a, rows):  # tiles read but a part of each line of a matrix that is turned, and no run of
+        return "panels" if is_one else "turned"  # lines (21 convolutions: 0.96 of the time in panels, up to 0.84)
+    return "panels" if is_one and (_is_apart(problem, a) or _leaves_nearest(problem, a)) else plain
+
+
+def _is_apart(problem: Problem, factor: Factor) -> bool:
+    """Whether the lines that a register tile reads of a matrix where it lies are so far apart that panels pay, in which
+    one follows on the other: because they compete for a few sets of the second cache, as lines whole powers of two
+    apart do (measured, of 1024 x 1024: 42 GFLOP/s, in panels 70), or because each is in another page of many (of
+    1000 x 1000, transposed: 77, in panels 130)."""
+    if factor.is_window or not factor.is_input:
+        return False
+    terms, size = [k for k in problem.reduced if k in factor.axes], nbytes(factor.source.dtype)
+    apart = min((abs(factor.strides[k]) for k in terms), default=0) * size
+    lines, count = math.prod(problem.extents[k] for k in terms), elements(problem, factor)
+    if lines > lines_of_sets(problem.group.machine, apart):
+        return problem.work >= _FEW_ROWS * count
+    is_small = problem.group.machine.has_small_tiles
+    far, large, rows = _PANELS_PAY_SMALL_TILES if is_small else _PANELS_PAY
+    own = count * size // (matrix_count(problem) if is_small else 1)
+    return apart >= far and own > large and problem.work >= rows * count
+
+
+def _leaves_nearest(problem: Problem, a: Factor) -> bool:
+    """Whether rows lie side by side, so that each term is in another line of the cache, and too many of these come
+    before the next rows take the rest of them. Tiles of 16 registers are so small that they feel it (measured on
+    znver3, 128 x 1024 x 256: 69 GFLOP/s, in panels 84)."""
+    if a.is_window or not a.is_input or not problem.group.machine.has_small_tiles:
+        return False
+    terms, size = [k for k in problem.reduced if k in a.axes], nbytes(a.source.dtype)
+    apart = min((abs(a.strides[k]) for k in terms), default=0) * size
+    lines = math.prod(problem.extents[k] for k in terms)
+    return LINE <= apart < PAGE and lines >= _SOME_LINES and problem.work >= _SOME_ROWS * elements(problem, a)
+
+
+def may_be_copied_by_tasks(b: Factor, way: str) -> bool:
+    """Whether a task could copy its own part of what would be copied as a whole: no more than it reads."""
+    if way != "panels" or b.windows is None:
+        return False
+    return all(abs(c) == 1 for window in b.windows for c in window.terms.values())
+
+
+def is_copied_by_tasks(problem: Problem, a: Factor, b: Factor, inner: Mapping[Var, int]) -> bool:
+    """Whether each of these tasks had better copy the columns that it reads: if it alone does, and few rows read a
+    large matrix, or all rows stay in the second cache, through which they pass for each task. Then columns stay there
+    too, and no thread waits for lines that another one wrote."""
+    if tasks_of_rows(problem, b, inner) > 1:
+        return False
+    rows = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
+    if rows <= _FEW_ROWS and math.prod(b.source.shape) * nbytes(b.source.dtype) > STREAM:
+        return True
+    own = elements(problem, a) // matrix_count(problem) * nbytes(a.source.dtype)
+    return task_count(problem, inner) >= enough_tasks(problem) and own <= problem.group.machine.second_bytes // 2
+
+
+def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
+    """Whether each term of each row lies in a line of its own, and so many lines come before the first is read again
+    that they leave the nearest cache: so are the weights of a convolution, where vectors lie along the image."""
+    term = next((k for k in reversed(problem.reduced) if k in a.axes), None)
+    own = [(v, count) for v, count in rows if v in a.axes]
+    if term is None or not own or not a.is_input or a.is_window:
+        return False
+    step = min(a.strides[term], a.strides[own[-1][0]])
+    between = math.prod(count for _, count in own) * problem.extents[term]
+    near = between * min(step * nbytes(a.source.dtype), LINE) <= NEAR
+    return step > 1 and not near and problem.work >= moves(problem).move * elements(problem, a)

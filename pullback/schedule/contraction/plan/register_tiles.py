@@ -1,0 +1,135 @@
+"""Register tiles: the sums that a contraction keeps in registers, rows of one axis or two by vectors of columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from pullback.schedule.contraction.emit.transposed_store import LEAST_RUN, run_length
+from pullback.schedule.contraction.plan.vector_axis import distance, elements, lanes_of, moves
+from pullback.schedule.contraction.problem.problem import Factor, Problem
+from pullback.schedule.group import Machine
+from pullback.schedule.tiles import Reads, Tile, best_tile
+from pullback.tir import Var
+from pullback.tir.caches import PAGE
+from pullback.tir.expr import nbytes
+
+_CHAINS = 8  # sums that keep two units of a latency of four busy
+
+Rows = tuple[tuple[Var, int], ...]  # axes of a register tile with their number of rows, outermost first
+
+
+def register_tiles(
+    problem: Problem, a: Factor, row_axes: list[Var], column: Var, lanes: int, machine: Machine
+) -> list[tuple[Rows, Tile]]:
+    """Register tiles of one axis or two, the best first; of equal ones that whose rows lie closest in memory.
+
+    The time counts that results are put into memory, which is dear where neither columns nor rows lie side by side.
+
+    ``row_axes`` come in the order of their distance in memory.
+    """
+    columns = problem.extents[column]
+    found: list[tuple[float, Rows, Tile]] = []
+    for k, v in enumerate(row_axes):
+        extent = problem.extents[v]
+        most = _most_rows(problem, a, v)
+        own = replace(reads(problem, a, extent, machine), far=_is_far(problem, a, v))
+        cycles, tile = best_tile(extent, columns, lanes, machine.registers, most, own)
+        rows = ((v, tile.rows),)
+        found.append((cycles / extent + _storing(problem, column, rows), rows, tile))
+        if tile.rows == extent and k + 1 < len(row_axes):
+            found += _two_axes(problem, a, (row_axes[k + 1], v), column, lanes, machine)
+    if not found:
+        found.append((0.0, (), best_tile(1, columns, lanes, machine.registers)[1]))
+    best: list[tuple[Rows, Tile]] = []
+    while found:
+        least = min(cost for cost, _, _ in found)
+        first = next(option for option in found if 0.98 * option[0] <= least)
+        found.remove(first)
+        best.append(more_rows(problem, *first[1:], {column}, lanes, machine))
+    return best
+
+
+def reads(problem: Problem, a: Factor, rows: int, machine: Machine) -> Reads:
+    """How tiles of a block of rows read the other factor. Large tiles do not feel that other blocks read it too."""
+    (b,) = (f for f in problem.factors if f is not a)
+    every = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
+    again = every > rows and machine.has_small_tiles
+    return Reads(b.is_window, again, plain=not (a.is_window or b.is_window))
+
+
+def _is_far(problem: Problem, a: Factor, v: Var) -> bool:
+    """Whether the other factor leaves the second cache, while rows of a window lie side by side."""
+    (b,) = (f for f in problem.factors if f is not a)
+    size = elements(problem, b) * nbytes(b.source.dtype)
+    return a.is_window and distance(problem, a, v) == 1 and size > problem.group.machine.second_bytes
+
+
+def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
+    """Rows that lie whole pages apart in memory compete for the same lines of the nearest cache, of which there are 8
+    (measured: 16 rows reach 49 GFLOP/s where 8 reach 100)."""
+    apart = distance(problem, a, v) * nbytes(a.source.dtype)
+    return 8 if a.is_input and apart and apart % PAGE == 0 else 16
+
+
+def _storing(problem: Problem, column: Var, rows: Rows) -> float:
+    """Cycles that a column of a register tile takes, for each term of a sum, to be put into memory element by element,
+    or turned in registers."""
+    if column is problem.outputs[-1]:
+        return 0.0
+    return problem.extents[column] * store_cost(problem, column, rows) / (2 * lanes_of(problem) * problem.depth)
+
+
+def store_cost(problem: Problem, column: Var, rows: Rows) -> int:
+    """Multiply-adds in the time that one result takes, where columns do not lie side by side."""
+    costs = moves(problem)
+    return costs.turn if run_length(problem, column, rows) >= LEAST_RUN else costs.move
+
+
+def more_rows(
+    problem: Problem, rows: Rows, tile: Tile, columns: set[Var], lanes: int, machine: Machine
+) -> tuple[Rows, Tile]:
+    """A tile of too few sums to hide the latency of multiply-adds gets several values of one more axis."""
+    vectors = -(-tile.columns // lanes)
+    taken = {*columns, *(v for v, _ in rows)}
+    more = next((v for v in reversed(problem.outputs) if v not in taken), None)
+    if tile.rows * vectors >= _CHAINS or more is None:
+        return rows, tile
+    extent = problem.extents[more]
+    if not rows:
+        count = min(extent, -(-_CHAINS // vectors))
+        return ((more, count),), Tile(count, tile.columns)
+    whole = all(problem.extents[v] == count for v, count in rows)
+    fitting = [
+        c for c in range(2, min(_CHAINS, extent) + 1)
+        if c * (tile.rows + 1) * vectors < machine.registers and (whole or extent % c == 0)
+    ]  # fmt: skip
+    if not fitting:
+        return rows, tile
+    enough = [c for c in fitting if c * tile.rows * vectors >= _CHAINS] or fitting[-1:]
+    count = next((c for c in enough if extent % c == 0), enough[0])
+    return _joined(problem, more, count, rows), Tile(count * tile.rows, tile.columns)
+
+
+def _joined(problem: Problem, v: Var, count: int, rows: Rows) -> Rows:
+    """One more axis of rows. Only the last axis may have a remainder, so that one must come after all others."""
+    return ((v, count), *rows) if problem.extents[v] % count == 0 else (*rows, (v, count))
+
+
+def _two_axes(
+    problem: Problem, a: Factor, axes: tuple[Var, Var], column: Var, lanes: int, machine: Machine
+) -> list[tuple[float, Rows, Tile]]:
+    """Tiles of all of a short axis, the last one, and some of the one before it."""
+    before, last = axes
+    extent, columns, found = problem.extents[last], problem.extents[column], []
+    for count in range(2, problem.extents[before] + 1):
+        rows = count * extent
+        if rows > machine.registers:
+            break
+        cycles, tile = best_tile(rows, columns, lanes, machine.registers, reads=reads(problem, a, rows, machine))
+        if tile.rows == rows:
+            blocks = -(-problem.extents[before] // count)
+            cost = cycles * blocks / (problem.extents[before] * extent)
+            joined = _joined(problem, before, count, ((last, extent),))
+            found.append((cost + _storing(problem, column, joined), joined, tile))
+    return found

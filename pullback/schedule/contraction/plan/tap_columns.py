@@ -1,0 +1,146 @@
+"""Columns of one tap after the other: vectors that go on from the last channel to the next tap's first one.
+
+    dw[o, c, y, x] = Σ dy[o, h, w] · image[c, h + y, w + x]          C values of c, X of x: 19 and 5, say
+    run[o, y, q] = Σ dy[o, h, w] · region[h + y, C·w + q],  dw[o, c, y, x] = run[o, y, C·x + c]       q < C·X
+
+A region has its channels innermost, so that what the taps of a row read at a place lies side by side. Their 95 columns
+fill six vectors, where those of 19 channels fill one and leave 13 lanes of another one idle, five times. The sums are
+partial ones, in rows of whole vectors; the loop that adds them up puts results into their places.
+
+Where taps are d places apart, the region has every d-th place one after the other, so that taps are neighbours again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pullback.schedule.contraction.emit.region import order_of
+from pullback.schedule.contraction.plan.blocking import (
+    Blocking,
+    copies,
+    part_count,
+    partial_bytes,
+    region_bytes,
+    round_count,
+)
+from pullback.schedule.contraction.plan.cost import slowness_of
+from pullback.schedule.contraction.plan.packing import plain_way, way_of_rows
+from pullback.schedule.contraction.plan.register_tiles import more_rows, reads
+from pullback.schedule.contraction.plan.tasks import (
+    MOST_REGION_BYTES,
+    PARTS,
+    chunked,
+    grow,
+    in_so_many_parts,
+    moves_with_others,
+)
+from pullback.schedule.contraction.plan.vector_axis import distance, elements, lanes_of, moves
+from pullback.schedule.contraction.problem.problem import Factor, Problem
+from pullback.schedule.cost import worth_threads
+from pullback.schedule.tiles import best_tile
+from pullback.tir import Var
+from pullback.tir.caches import PAGE
+from pullback.tir.expr import is_half, nbytes
+
+_KEEP = 2  # multiply-adds in the time in which a partial sum is put away and taken up again
+_ADD = 8  # and in which one is added to others,
+_ADD_FAR = 50  # from beyond the second cache
+_MOST_SUMS = 4  # times as many bytes as that has, of all partial sums
+
+
+def with_taps(problem: Problem) -> Blocking | None:
+    """The blocking whose vectors go on from tap to tap, if there is one."""
+    for b in problem.factors:
+        (a,) = (f for f in problem.factors if f is not b)
+        rows = [v for v in problem.outputs if v in a.axes and v not in b.axes]
+        if not rows or b.source.ndim < 2:
+            continue
+        for column in (v for v in reversed(problem.outputs) if v not in a.axes):
+            tap = _tap(problem, a, b, column)
+            if tap is not None:
+                found = _with_tasks(problem, a, b, rows, column, tap)
+                return found if _fits(problem, found) else None
+    return None
+
+
+def _fits(problem: Problem, blocking: Blocking) -> bool:
+    """Whether a task's region, and the partial sums of all, are no larger than what they are good for."""
+    most = _MOST_SUMS * problem.group.machine.second_bytes
+    return region_bytes(blocking.ways, blocking.inner) <= MOST_REGION_BYTES and partial_bytes(problem, blocking) <= most
+
+
+def _tap(problem: Problem, a: Factor, b: Factor, column: Var) -> Var | None:
+    """The axis of the result that moves along the image's rows, if ``column`` is an axis of it by itself."""
+    if b.windows is None or not b.is_window or is_half(b.source.dtype) or b.dtype != b.source.dtype:
+        return None
+    (*_, d, last) = order_of(problem.group, b, column)
+    if b.windows[last].terms.get(column) != 1 or any(v in problem.reduced for v in b.windows[last].terms):
+        return None
+    taps = [v for v, c in b.windows[d].terms.items() if v in problem.outputs and c > 0 and v not in a.axes]
+    places = [v for v in b.windows[d].terms if v not in taps]
+    is_own = all(sum(v in w.terms for w in b.windows) == 1 for v in (column, *taps))
+    is_one = len(taps) == 1 and is_own and all(v in problem.reduced for v in places)
+    return taps[0] if is_one and places and _are_near(problem, column) else None
+
+
+def _are_near(problem: Problem, column: Var) -> bool:
+    """Whether results of neighbouring columns lie in one page of memory: those of a batch's images do not, so that
+    putting them into their places costs more than full vectors save."""
+    after = problem.outputs[problem.outputs.index(column) + 1 :]
+    return math.prod(problem.extents[v] for v in after) * nbytes(problem.anchor.dtype) < PAGE
+
+
+def _with_tasks(problem: Problem, a: Factor, b: Factor, rows: list[Var], column: Var, tap: Var) -> Blocking:
+    machine, lanes = problem.group.machine, lanes_of(problem)
+    row = min(rows, key=lambda v: (distance(problem, a, v), -rows.index(v)))
+    length = _length(problem, column, tap)
+    own = replace(reads(problem, a, problem.extents[row], machine), near=True)
+    _, tile = best_tile(problem.extents[row], length, lanes, machine.registers, reads=own)
+    beside = {v for w in b.windows or () if column in w.terms for v in w.terms}  # whose channels lie between others
+    counts, tile = more_rows(problem, ((row, tile.rows),), tile, beside | {tap}, lanes, machine)
+    ways = {a: way_of_rows(problem, a, counts, plain_way(a, column)), b: "region"}
+    inner = dict.fromkeys((*problem.outputs, *problem.reduced), 1) | dict(counts)
+    inner |= {v: problem.extents[v] for v in (column, tap)}
+    for v in (v for v in problem.outputs if v not in beside and v is not tap):
+        grow(problem, v, inner, ways, dict(counts).get(v, 1), 1)
+    _grow_sums(problem, b, inner, ways)
+    blocking = Blocking(column, a, b, counts, tile, ways, inner, None, taps=tap)
+    if part_count(problem, inner) < PARTS and worth_threads(problem.nanoseconds):
+        blocking = in_so_many_parts(problem, blocking)
+    return chunked(problem, blocking)
+
+
+def _grow_sums(problem: Problem, b: Factor, inner: dict[Var, int], ways: Mapping[Factor, str]) -> None:
+    """As many terms in a round as the region holds."""
+    places = [k for k in problem.reduced if moves_with_others(b, k)]
+    for k in reversed(places):
+        grow(problem, k, inner, ways, 1, 1)
+    for k in reversed([k for k in problem.reduced if k not in places]):
+        grow(problem, k, inner, ways, 1, PARTS)
+
+
+def _length(problem: Problem, column: Var, tap: Var) -> int:
+    lanes = lanes_of(problem)
+    return -(-problem.extents[column] * problem.extents[tap] // lanes) * lanes
+
+
+def tap_length(problem: Problem, blocking: Blocking) -> int:
+    """Columns of all taps, in whole vectors."""
+    assert blocking.taps is not None
+    return _length(problem, blocking.column, blocking.taps)
+
+
+def tap_cost(problem: Problem, blocking: Blocking) -> float:
+    """Time relative to a perfect contraction."""
+    assert blocking.taps is not None
+    costs, b = moves(problem), blocking.b
+    cost = tap_length(problem, blocking) / (problem.extents[blocking.column] * problem.extents[blocking.taps])
+    is_near = 2 * partial_bytes(problem, blocking) <= problem.group.machine.second_bytes
+    parts = _KEEP * round_count(problem, blocking.inner) + (_ADD if is_near else _ADD_FAR) * (blocking.chunks or 1)
+    cost *= 1 + (costs.turn + parts) / problem.depth
+    move = costs.turn if distance(problem, b, blocking.column) != 1 else 0
+    copied = max(copies(problem, blocking)[b], elements(problem, b))
+    cost *= 1 + move * copied / problem.work
+    return cost * slowness_of(problem, blocking) if problem.group.machine.has_small_tiles else cost
