@@ -8,7 +8,7 @@ import pytest
 
 from pullback import tir
 from pullback.schedule.choose import lower
-from pullback.schedule.contraction.emit import side_by_side as abreast
+from pullback.schedule.contraction.emit.side_by_side import side_by_side as abreast
 from pullback.schedule.contraction.plan.blocking import task_count
 from pullback.schedule.group import Group, Machine
 from pullback.tir.visitor import walk

@@ -14,7 +14,6 @@ from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.emit.region import Region
-from pullback.schedule.contraction.emit.skip import Skip
 from pullback.schedule.contraction.plan.blocking import (
     REGION_BYTES,
     region_bytes,
@@ -24,6 +23,7 @@ from pullback.schedule.contraction.plan.blocking import (
 )
 from pullback.schedule.contraction.plan.choice import _along, blocking_of, cost
 from pullback.schedule.contraction.plan.k_rounds import ROUND, Round
+from pullback.schedule.contraction.plan.skips import Skip
 from pullback.schedule.contraction.plan.split_k import jumps
 from pullback.schedule.contraction.plan.vector_axis import Moves, columns_of
 from pullback.schedule.contraction.problem.problem import Problem

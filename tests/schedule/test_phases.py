@@ -7,7 +7,7 @@ import math
 import pytest
 
 from pullback.schedule.choose import recognize
-from pullback.schedule.contraction.emit.skip import Skip
+from pullback.schedule.contraction.plan.skips import Skip
 from tests.schedule.test_contraction import data_gradient, turned
 from tests.schedule.test_schedules import group_of, run
 

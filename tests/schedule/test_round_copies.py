@@ -11,11 +11,11 @@ from pullback import te
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.emit.round_copy import RoundCopy, _apart
-from pullback.schedule.contraction.plan import register_tiles
 from pullback.schedule.contraction.plan.blocking import round_count
 from pullback.schedule.contraction.plan.choice import _along, cost
 from pullback.schedule.contraction.plan.few_rows import is_read_once
 from pullback.schedule.contraction.plan.k_rounds import PANEL_ROWS, Round
+from pullback.schedule.contraction.plan.register_tiles import register_tiles
 from pullback.schedule.contraction.plan.split_k import is_streamed
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group, Machine

@@ -18,7 +18,6 @@ from pullback.schedule.contraction.plan.blocking import Blocking
 from pullback.schedule.contraction.plan.choice import blocking_of
 from pullback.schedule.contraction.plan.tails import cut
 from pullback.schedule.contraction.plan.task_order import have_same_order
-from pullback.schedule.contraction.plan.vector_axis import lanes_of
 from pullback.schedule.contraction.problem.bfloat16_pairs import paired
 from pullback.schedule.contraction.problem.phases import phases
 from pullback.schedule.contraction.problem.problem import Problem
@@ -88,8 +87,6 @@ class Contraction:
         """Whether vectors of results are whole lines of memory."""
         sizes = {nbytes(output.dtype) for output in self.group.outputs}
         whole = (
-            p.extents[b.column] * size % LINE == 0 and lanes_of(p) * size == LINE
-            for p, b in self.parts
-            for size in sizes
+            p.extents[b.column] * size % LINE == 0 and p.lanes * size == LINE for p, b in self.parts for size in sizes
         )
         return all(b.column is p.outputs[-1] and b.summed is None for p, b in self.parts) and all(whole)

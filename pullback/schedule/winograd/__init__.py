@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pullback.schedule.contraction.emit.side_by_side import side_by_side
 from pullback.schedule.contraction.plan.choice import blocking_of
 from pullback.schedule.contraction.plan.tails import LOOP, Parts, cut, has_poor_end, parts_along, time
-from pullback.schedule.contraction.plan.vector_axis import lanes_of
 from pullback.schedule.contraction.problem.bfloat16_pairs import paired
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group
@@ -47,7 +46,7 @@ class Winograd:
 
 def _cut(group: Group, filter: Filter) -> Winograd | None:
     """A filter of whole vectors of columns, and the columns after them."""
-    problem, lanes = filter.problem, lanes_of(filter.problem)
+    problem, lanes = filter.problem, filter.problem.lanes
     columns = problem.extents[filter.column]
     if not has_poor_end(columns, lanes):
         return None

@@ -26,11 +26,9 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from pullback.schedule.contraction.emit.epilogue import whole_or_rest
-from pullback.schedule.contraction.emit.lower import finished
+from pullback.schedule.contraction.emit.epilogue import finished, whole_or_rest
 from pullback.schedule.contraction.emit.region import Region
 from pullback.schedule.contraction.emit.transposed_store import stored_across
-from pullback.schedule.contraction.plan.vector_axis import lanes_of
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.microkernel import Product
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point_of, tasks
@@ -279,7 +277,7 @@ class Lowering:
         t, rows, depth, row, term = self.t, part.tiles, self.channels, part.first_tile, 0
         if lead:
             rows, depth, row, term = self.channels, part.tiles, 0, part.first_tile
-        tile = choose_tile(rows, self.columns, lanes_of(self.problem), self.machine.registers)
+        tile = choose_tile(rows, self.columns, self.problem.lanes, self.machine.registers)
 
         def at_point(number: PrimExpr) -> Stmt:
             p = number + part.first_point
@@ -317,7 +315,7 @@ class Lowering:
         return self._over_tiles(bases, tile, apart=True)
 
     def _results_of_sums(self, m: Buffer) -> Stmt:
-        lanes, columns = lanes_of(self.problem), self.columns
+        lanes, columns = self.problem.lanes, self.columns
 
         def line(number: PrimExpr) -> Stmt:
             first = number * lanes
@@ -342,7 +340,7 @@ class Lowering:
         def finish(moves: Place, total: PrimExpr) -> Stmt:
             return finished(self.problem, {**corner, **moves, filter.column: first + moves[filter.column]}, total)
 
-        put = stored_across(self.problem, filter.column, taps, columns, acc, lanes_of(self.problem), finish)
+        put = stored_across(self.problem, filter.column, taps, columns, acc, self.problem.lanes, finish)
         if put is None:
             i, place = Var("i"), {v: as_expr(v) for v, _ in taps}
             put = For(

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pullback.schedule.contraction.plan.blocking import region_bytes
 from pullback.schedule.contraction.plan.choice import blocking_of
 from pullback.schedule.contraction.plan.tails import cut, time
-from pullback.schedule.contraction.plan.vector_axis import cost_along, distance, lanes_of
+from pullback.schedule.contraction.plan.vector_axis import cost_along
+from pullback.schedule.contraction.problem.memory import distance
 from pullback.schedule.contraction.problem.phases import phases
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.tiles import Tile, choose_tile, waits
@@ -156,7 +157,7 @@ def _count(problem: Problem, pairs: tuple[Pair, ...], v: Var) -> int:
 
 
 def _is_faster(found: Filter) -> bool:
-    problem, lanes = found.problem, lanes_of(found.problem)
+    problem, lanes = found.problem, found.problem.lanes
     blocking = blocking_of(problem)
     if blocking is None:
         return False
@@ -173,7 +174,7 @@ def tile_count(found: Filter) -> int:
 
 def vectors(found: Filter) -> float:
     """Vectors of multiply-adds in the time that a filter takes."""
-    problem, lanes = found.problem, lanes_of(found.problem)
+    problem, lanes = found.problem, found.problem.lanes
     registers = problem.group.machine.registers
     channels, columns = problem.extents[found.channel], problem.extents[found.column]
     sizes = [-(-n // lanes) for n in (channels, columns)]

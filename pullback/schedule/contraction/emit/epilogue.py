@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 
 from pullback.schedule.contraction.emit.transposed_store import stored_across
 from pullback.schedule.contraction.plan.register_tiles import Rows
-from pullback.schedule.contraction.plan.vector_axis import lanes_of
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.pointwise import buffer_readers, point, tasks
@@ -54,7 +53,7 @@ def _beside(problem: Problem, column: Var) -> Rows:
     found, count = Rows(), 1
     for v in reversed(problem.outputs):
         count *= problem.extents[v]
-        if v is column or count > lanes_of(problem):
+        if v is column or count > problem.lanes:
             break
         found = ((v, problem.extents[v]), *found)
     return found
@@ -62,7 +61,7 @@ def _beside(problem: Problem, column: Var) -> Rows:
 
 def _across(problem: Problem, column: Var, total: Total) -> Stmt | None:
     """The results along the column, turned in registers; None where that is not worth it."""
-    rows, lanes, extent = _beside(problem, column), lanes_of(problem), problem.extents[column]
+    rows, lanes, extent = _beside(problem, column), problem.lanes, problem.extents[column]
     if not rows or _tile(problem, column, rows, total, as_expr(0), min(lanes, extent)) is None:
         return None
 
@@ -99,7 +98,7 @@ def _tile(problem: Problem, column: Var, rows: Rows, total: Total, first: PrimEx
         return store(acc, (number, j), total(at(moves)))
 
     put = stored_across(
-        problem, column, rows, columns, acc, lanes_of(problem), lambda moves, one: finished(problem, at(moves), one)
+        problem, column, rows, columns, acc, problem.lanes, lambda moves, one: finished(problem, at(moves), one)
     )
     fill = For(j, as_expr(columns), loop("r", count, row, "unrolled"), "vectorized")
     return None if put is None else Allocate(acc, seq(fill, put))

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pullback.schedule.contraction.emit.region import Place, Region
-from pullback.schedule.contraction.plan.vector_axis import lanes_of
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.tir import For, PrimExpr, Stmt, Var, as_expr, const, maximum, seq, store
 
@@ -23,7 +22,7 @@ class FlatRegion(Region):
     def __init__(
         self, problem: Problem, factor: Factor, inner: Mapping[Var, int], column: Var, apart: int = 1, shared: int = 0
     ) -> None:
-        self.apart, self.behind, self.shared = apart, lanes_of(problem) + shared, shared
+        self.apart, self.behind, self.shared = apart, problem.lanes + shared, shared
         super().__init__(problem, factor, inner, column)
 
     def _shape(self) -> list[int]:

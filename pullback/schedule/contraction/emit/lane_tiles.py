@@ -16,7 +16,6 @@ from pullback.schedule.contraction.emit.lower import Lowering, Spot
 from pullback.schedule.contraction.emit.region import Region
 from pullback.schedule.contraction.plan.blocking import Blocking
 from pullback.schedule.contraction.plan.register_tiles import Rows
-from pullback.schedule.contraction.plan.vector_axis import lanes_of
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.tir import (
     Allocate,
@@ -45,7 +44,7 @@ class LaneLowering(Lowering):
     def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer], threads: bool) -> None:
         super().__init__(problem, blocking, flat, threads)
         assert blocking.summed is not None
-        self.summed, self.lanes, self.skips = blocking.summed, lanes_of(problem), {}
+        self.summed, self.lanes, self.skips = blocking.summed, problem.lanes, {}
         self.regions = {f: Region(problem, f, blocking.inner, blocking.summed) for f in self.regions}
 
     def _whole_tile(self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr]) -> Stmt:

@@ -35,15 +35,15 @@ from pullback.schedule.contraction.emit.prefetch import (
 )
 from pullback.schedule.contraction.emit.region import Region
 from pullback.schedule.contraction.emit.round_copy import RoundCopy
-from pullback.schedule.contraction.emit.skip import Skip
 from pullback.schedule.contraction.emit.transposed_store import MANY, from_memory, stored_across
+from pullback.schedule.contraction.emit.widened_copy import Wide
 from pullback.schedule.contraction.plan.blocking import Blocking, round_count, task_count
 from pullback.schedule.contraction.plan.own import is_own
 from pullback.schedule.contraction.plan.register_tiles import Rows
+from pullback.schedule.contraction.plan.skips import Skip
 from pullback.schedule.contraction.plan.task_order import is_by_rows, terms
-from pullback.schedule.contraction.plan.vector_axis import lanes_of
 from pullback.schedule.contraction.problem.problem import Factor, Problem
-from pullback.schedule.contraction.problem.widen import Wide, is_worth_a_copy
+from pullback.schedule.contraction.problem.widen import is_worth_a_copy
 from pullback.schedule.pointwise import buffer_readers, point_of, tasks
 from pullback.te.graph import Lower
 from pullback.tir import (
@@ -443,12 +443,12 @@ class Lowering:
     def _finish(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
         """The elementwise stages on a register tile, row by row or across."""
         across = stored_across(
-            self.problem, self.blocking.column, self._counts(rows), columns, acc, lanes_of(self.problem),
+            self.problem, self.blocking.column, self._counts(rows), columns, acc, self.problem.lanes,
             lambda moves, total: finished(self.problem, spot.at(moves).value, total),
         )  # fmt: skip
         if across is not None:
             return across
-        lines, rest = divmod(columns, lanes_of(self.problem))
+        lines, rest = divmod(columns, self.problem.lanes)
         is_apart = self.blocking.column is not self.problem.outputs[-1]  # each lane is a store by itself
         if is_apart and not rest and self._count(rows) * lines >= MANY:
             return from_memory(acc, lambda kept: self._line_by_line(kept, spot, rows, lines))
@@ -460,12 +460,12 @@ class Lowering:
             return finished(self.problem, at.value, total)
 
         nest = self._over_tile(spot, rows, columns, element)
-        whole_vectors = columns % lanes_of(self.problem) == 0
+        whole_vectors = columns % self.problem.lanes == 0
         return functions_apart(nest, number, self._count(rows) * columns, total) if whole_vectors else nest
 
     def _line_by_line(self, kept: Buffer, spot: Spot, rows: int, lines: int) -> Stmt:
         """The elementwise stages on one vector of a tile after another."""
-        lanes, column = lanes_of(self.problem), self.blocking.column
+        lanes, column = self.problem.lanes, self.blocking.column
 
         def row(r: PrimExpr, moves: dict[Var, PrimExpr]) -> Stmt:
             return loop("line", lines, lambda line: vector(r, moves, line * lanes))

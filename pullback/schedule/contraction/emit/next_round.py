@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.emit.prefetch import Hints
 from pullback.schedule.contraction.plan.blocking import Blocking
-from pullback.schedule.contraction.plan.vector_axis import distance, elements
+from pullback.schedule.contraction.problem.memory import distance, leaves_second_cache
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.pointwise import point_of
 from pullback.tir import If, Prefetch, PrimExpr, Stmt, Var, as_expr, seq
@@ -59,8 +59,7 @@ class NextRound:
         """Whether rounds copy a matrix from beyond the second cache."""
         if self.blocking.ways[factor] not in ("round", "region") or not factor.is_input or factor.is_window:
             return False
-        is_far = elements(self.problem, factor) * nbytes(factor.source.dtype) > self.problem.group.machine.second_bytes
-        return is_far and any(k in factor.axes for k in self.problem.reduced)
+        return leaves_second_cache(self.problem, factor) and any(k in factor.axes for k in self.problem.reduced)
 
     def _lines(self, factor: Factor, tile: Place, row: PrimExpr, bases: Place) -> Iterator[Stmt]:
         """Of the tile's own columns (or rows), those terms that are the row's share among all tiles with the same."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from pullback.schedule.contraction.plan.blocking import Blocking
-from pullback.schedule.contraction.plan.vector_axis import distance, lanes_of
+from pullback.schedule.contraction.problem.memory import distance
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.pointwise import tasks
 from pullback.schedule.transpose import copied_across
@@ -47,7 +47,7 @@ class Panels:
 
     def _width(self) -> int:
         """As wide as the tile; columns that are less than a vector, as that of so many lanes: it is read as a whole."""
-        is_part = self.is_of_columns and self.step < lanes_of(self.problem)
+        is_part = self.is_of_columns and self.step < self.problem.lanes
         return 1 << (self.step - 1).bit_length() if is_part else self.step
 
     def read(self, value: Place, tile: Place, lane: Place) -> PrimExpr:

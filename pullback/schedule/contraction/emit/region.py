@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pullback.schedule.affine import affine
-from pullback.schedule.contraction.plan.vector_axis import region_shape
-from pullback.schedule.contraction.problem.problem import Factor, Problem, conjuncts, memory_strides, reads_tensors
+from pullback.schedule.contraction.problem.memory import memory_strides, region_order, region_shape
+from pullback.schedule.contraction.problem.padding import Padding, at_or_after, indices
+from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.group import Group
 from pullback.schedule.pointwise import buffer_readers
 from pullback.schedule.transpose import copied_across
@@ -21,12 +22,10 @@ from pullback.te.tensor import Tensor
 from pullback.tir import (
     Binary,
     Buffer,
-    FloatImm,
     For,
     If,
     IntImm,
     PrimExpr,
-    Select,
     Stmt,
     Var,
     as_expr,
@@ -51,7 +50,7 @@ class Region:
         assert factor.windows is not None
         group = problem.group
         self.group, self.factor, self.inner, self.extents = group, factor, inner, problem.extents
-        self.order = order_of(group, factor, column)  # the source's axes, outermost first
+        self.order = region_order(group, factor, column)  # the source's axes, outermost first
         self.shape = self._shape()
         self.buffer = Buffer(f"{factor.source.name}_region", self._buffer_shape(), factor.source.dtype, "local")
 
@@ -118,23 +117,6 @@ class Region:
         return all(self.extents[v] % self.inner[v] == 0 for v in self.factor.windows[d].terms)  # type: ignore[index]
 
 
-def zero_outside(group: Group, source: Tensor, d: int) -> tuple[int, int] | None:
-    """The places along axis ``d`` outside of which a source is 0, if there are such."""
-    if source.is_placeholder:
-        return None
-    fill = _Fill(group, source, range(source.ndim), [(1, 0)] * source.ndim)
-    return fill.bounds.get(d) if getattr(fill.otherwise, "value", None) == 0 else None
-
-
-def order_of(group: Group, factor: Factor, column: Var) -> list[int]:
-    """The source's axes in the order of memory of what it is computed from; one that moves with the vectors last. Those
-    of one element come first, so that the innermost is a vector."""
-    axes = range(factor.source.ndim)
-    strides = memory_strides(group, factor.source)
-    moving = {d for d in axes if column in factor.windows[d].terms}  # type: ignore[index]
-    return sorted(axes, key=lambda d: (factor.source.shape[d] != 1, d in moving, -strides[d], d))
-
-
 class _Fill:
     """Writes the loops that fill a region, its axes in the given order."""
 
@@ -144,35 +126,18 @@ class _Fill:
         self.order = order
         self.axes = [Var(f"s{d}") for d in range(source.ndim)] if source.is_placeholder else list(source.axes)
         self.places = [at_or_after(size, step) for size, step in zip(source.shape, steps, strict=True)]
-        self.index = {axis: axis * step + first for axis, (step, first) in zip(self.axes, steps, strict=True)}
-        self.bounds: dict[int, tuple[int, int]] = {}  # places along an axis outside of which the source is constant
-        self.conditions: list[PrimExpr] = []
+        self.bounds: Mapping[int, tuple[int, int]] = {}  # places outside of which the source is constant
+        self.conditions: tuple[PrimExpr, ...] = ()
         self.otherwise: PrimExpr | None = None
+        index = indices(self.axes, steps)
+        padding = None if source.is_placeholder else Padding.of(source, steps)
         if source.is_placeholder:
-            self.value: PrimExpr = substitute(group.buffers[source][tuple(self.axes)], self.index)
+            self.value: PrimExpr = substitute(group.buffers[source][tuple(self.axes)], index)
+        elif padding is None:
+            self.value = substitute(self.lower.expr(body_expr(source)), index)
         else:
-            self._split_condition(source, steps)
-
-    def _split_condition(self, source: Tensor, steps: Sequence[tuple[int, int]]) -> None:
-        """``select(condition, value, constant)``: bounds of single axes, and what else must hold."""
-        body = body_expr(source)
-        if not isinstance(body, Select) or not isinstance(body.b, (FloatImm, IntImm)) or reads_tensors(body.condition):
-            self.value = substitute(self.lower.expr(body), self.index)
-            return
-        self.otherwise = body.b
-        extents = {axis: int(size) for axis, size in zip(self.axes, source.shape, strict=True)}
-        places = dict(zip(self.axes, self.places, strict=True))
-        for condition in conjuncts(body.condition):
-            bound = _bound(condition, extents)
-            if bound is None:
-                condition = substitute(condition, self.index)
-                if not _always(condition, places):
-                    self.conditions.append(condition)
-                continue
-            d = self.axes.index(bound[0])
-            low, high = self.bounds.get(d, (0, self.places[d]))
-            self.bounds[d] = max(low, at_or_after(bound[1], steps[d])), min(high, at_or_after(bound[2], steps[d]))
-        self.value = self._within(substitute(self.lower.expr(body.a), self.index))
+            self.bounds, self.conditions, self.otherwise = padding.bounds, padding.conditions, padding.otherwise
+            self.value = self._within(substitute(self.lower.expr(padding.inside), index))
 
     def _within(self, value: PrimExpr) -> PrimExpr:
         """The value inside of the bounds: there indices need no limits of their own, and are multiples of what they
@@ -299,33 +264,3 @@ class _Fill:
         for condition in self.conditions:
             value = select(substitute(condition, place), value, self.otherwise)
         return value
-
-
-def at_or_after(index: int, step: tuple[int, int]) -> int:
-    """The first place whose index is at least ``index``."""
-    return -(-(index - step[1]) // step[0])
-
-
-def _always(condition: PrimExpr, extents: Mapping[Var, int]) -> bool:
-    """Whether an equation holds everywhere."""
-    if not isinstance(condition, Binary) or condition.kind != "eq":
-        return False
-    a, b = affine(condition.a, extents), affine(condition.b, extents)
-    return a is not None and b is not None and a == b
-
-
-def _bound(condition: PrimExpr, extents: Mapping[Var, int]) -> tuple[Var, int, int] | None:
-    """(axis, least, end) of a comparison that bounds one axis."""
-    if not isinstance(condition, Binary) or condition.kind not in ("ge", "gt", "le", "lt"):
-        return None
-    a, b = affine(condition.a, extents), affine(condition.b, extents)
-    difference = a.plus(b, -1) if a is not None and b is not None else None
-    if difference is None or len(difference.terms) != 1:
-        return None
-    ((axis, coefficient),) = difference.terms.items()
-    if coefficient != 1:
-        return None
-    limit = -difference.const  # axis compared with limit
-    if condition.kind in ("ge", "gt"):
-        return axis, limit + (condition.kind == "gt"), extents[axis]
-    return axis, 0, limit + (condition.kind == "le")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.emit.epilogue import whole_or_rest
 from pullback.schedule.contraction.plan.blocking import Blocking
-from pullback.schedule.contraction.plan.vector_axis import distance
+from pullback.schedule.contraction.problem.memory import distance
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.tir import Buffer, For, If, Prefetch, PrimExpr, Stmt, Var, as_expr, cast, loop, minimum, seq, store
 from pullback.tir.caches import LINE

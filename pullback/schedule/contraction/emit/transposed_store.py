@@ -14,33 +14,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
+from pullback.schedule.contraction.problem.memory import LEAST_RUN, adjacent_rows
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.transpose import turned_tile
 from pullback.tir import Allocate, Buffer, For, PrimExpr, Stmt, Var, as_expr, loop, minimum, seq, store
 from pullback.tir.visitor import walk
 
-_MASKED = 64  # bytes of vectors that may be stored in part, with gaps, as soon as a whole
 MANY = 3  # squares, or vectors, of a tile: from so many on a finish that would be long for each is a loop
 LONG = (
     40  # nodes of a finish beside which it takes nothing to read a square from memory, where a loop finds its columns
 )
-LEAST_RUN = 4  # elements side by side, and of a square's side
 Counts = Sequence[tuple[Var, int]]
 Finish = Callable[[Mapping[Var, PrimExpr], PrimExpr], Stmt]
-
-
-def run_length(problem: Problem, column: Var, counts: Counts) -> int:
-    """How many rows of a register tile lie side by side in the result (or evenly apart, as those of one phase of a
-    strided gradient), if its columns do not; else 1."""
-    run = 1
-    if column is problem.outputs[-1] or (problem.has_gaps and problem.group.machine.vector_bytes < _MASKED):
-        return run
-    for v in reversed(problem.outputs):
-        count = dict(counts).get(v, 1)
-        run *= count
-        if count < problem.extents[v]:
-            break
-    return run
 
 
 def stored_across(
@@ -51,7 +36,7 @@ def stored_across(
     ``counts``: the axes of the rows, outermost first, as ``acc`` has them. ``finish(moves, total)`` is the statement
     for the element that is moved so far from the tile's corner.
     """
-    rows, run = math.prod(count for _, count in counts), run_length(problem, column, counts)
+    rows, run = math.prod(count for _, count in counts), adjacent_rows(problem, column, counts)
     size = max(LEAST_RUN, 1 << (rows - 1).bit_length())
     if run < LEAST_RUN or size > lanes or not _is_worth_turning(rows, min(size, columns), size):
         return None

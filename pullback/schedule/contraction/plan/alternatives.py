@@ -16,7 +16,6 @@ from pullback.schedule.contraction.plan.register_tiles import Rows
 from pullback.schedule.contraction.plan.runs import run_length
 from pullback.schedule.contraction.plan.tap_columns import tap_length
 from pullback.schedule.contraction.plan.task_order import order_of_sums
-from pullback.schedule.contraction.plan.vector_axis import lanes_of
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.tiles import Tile, tiles
 from pullback.schedule.tuning import Choice
@@ -64,7 +63,7 @@ def other_tiles(problem: Problem, blocking: Blocking, most: int = 8) -> list[Cho
     """Other register tiles, the best first by the estimate that the default is the best of; none of sums in lanes."""
     if not blocking.rows or blocking.summed is not None:
         return []
-    machine, lanes = problem.group.machine, lanes_of(problem)
+    machine, lanes = problem.group.machine, problem.lanes
     v, own = blocking.rows[0]  # the counts of the axes after it stay
     others = math.prod(count for _, count in blocking.rows) // own
     rows, columns = problem.extents[v] * others, problem.extents[blocking.column]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pullback.schedule.contraction.plan.register_tiles import Rows
-from pullback.schedule.contraction.plan.vector_axis import region_shape
+from pullback.schedule.contraction.problem.memory import region_shape
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.group import Machine
 from pullback.schedule.tiles import Tile

@@ -21,14 +21,7 @@ from pullback.schedule.contraction.plan.packing import (
 )
 from pullback.schedule.contraction.plan.register_tiles import register_tiles, store_cost
 from pullback.schedule.contraction.plan.runs import run_cost
-from pullback.schedule.contraction.plan.split_k import (
-    divided,
-    in_parts,
-    is_streamed,
-    jumps,
-    rows_together,
-    streamed,
-)
+from pullback.schedule.contraction.plan.split_k import divided, in_parts, is_streamed, jumps, rows_together, streamed
 from pullback.schedule.contraction.plan.tap_columns import tap_cost
 from pullback.schedule.contraction.plan.tasks import (
     TASKS,
@@ -40,7 +33,8 @@ from pullback.schedule.contraction.plan.tasks import (
     parted,
     partial_sums,
 )
-from pullback.schedule.contraction.plan.vector_axis import columns_of, cost_along, distance, elements, lanes_of, moves
+from pullback.schedule.contraction.plan.vector_axis import columns_of, cost_along, moves
+from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.contraction.problem.widen import is_worth_a_copy
 from pullback.tir import Var
@@ -68,7 +62,7 @@ def blocking_of(problem: Problem) -> Blocking | None:
 
 def _best(problem: Problem) -> Blocking | None:
     """Vectors along the axis that seems the best at first sight, unless a look at all blockings finds a better one."""
-    columns = columns_of(problem, lanes_of(problem))
+    columns = columns_of(problem, problem.lanes)
     best = _along(problem, columns[0]) if columns else None
     if best is None or not _is_doubtful(problem, best):
         return best
@@ -81,7 +75,7 @@ def _best(problem: Problem) -> Blocking | None:
 
 def _along(problem: Problem, column: Var) -> Blocking | None:
     """The blocking whose vectors lie along this axis."""
-    lanes = lanes_of(problem)
+    lanes = problem.lanes
     a, b = roles(problem, column)
     ways = {a: plain_way(a, column), b: way_of_columns(problem, b, column)}
     row_axes = [v for v in problem.outputs if v in a.axes and v not in b.axes]
@@ -125,7 +119,7 @@ def _divided(problem: Problem, partial: Blocking, whole: Blocking) -> Blocking |
 
 def _is_doubtful(problem: Problem, blocking: Blocking) -> bool:
     """Whether another axis of vectors may well be better: how fast the tile is along each counts where it is small."""
-    lanes = lanes_of(problem)
+    lanes = problem.lanes
     is_full = problem.extents[blocking.column] > lanes // 2
     is_good = is_full and _is_steady(problem, blocking) and not _copies_again(problem, blocking)
     return not is_good or is_of_matrices(problem) or problem.group.machine.has_small_tiles
@@ -161,7 +155,7 @@ def cost(problem: Problem, blocking: Blocking) -> float:
         return run_cost(problem, blocking)
     if blocking.taps is not None:
         return tap_cost(problem, blocking)
-    column, lanes, machine = blocking.column, lanes_of(problem), problem.group.machine
+    column, lanes, machine = blocking.column, problem.lanes, problem.group.machine
     store = store_cost(problem, column, blocking.rows)
     time = cost_along(problem, column, lanes, store, copies(problem, blocking))
     if jumps(problem, blocking):

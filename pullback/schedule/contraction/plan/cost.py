@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from pullback.schedule.contraction.plan.blocking import Blocking
 from pullback.schedule.contraction.plan.register_tiles import reads
-from pullback.schedule.contraction.plan.vector_axis import lanes_of
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.tiles import slowness
 
@@ -20,7 +19,7 @@ def slowness_of(problem: Problem, blocking: Blocking) -> float:
         found = replace(found, near=True)
     elif not found.near and not machine.has_small_tiles:
         found = replace(found, plain=True)
-    return slowness(blocking.tile, lanes_of(problem), machine.registers, found)
+    return slowness(blocking.tile, problem.lanes, machine.registers, found)
 
 
 def uncounted(problem: Problem, blocking: Blocking) -> float:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from pullback.schedule.contraction.plan.blocking import THREADS, Blocking, lines_of_sets, matrix_count
 from pullback.schedule.contraction.plan.tasks import even
-from pullback.schedule.contraction.plan.vector_axis import distance, elements
+from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.contraction.problem.widen import is_worth_a_copy
 from pullback.tir import Var

@@ -28,7 +28,7 @@ from pullback.schedule.contraction.plan.blocking import (
 from pullback.schedule.contraction.plan.register_tiles import Rows
 from pullback.schedule.contraction.plan.task_order import divides_copies
 from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, even
-from pullback.schedule.contraction.plan.vector_axis import distance, elements
+from pullback.schedule.contraction.problem.memory import distance, elements, leaves_second_cache
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.contraction.problem.widen import is_worth_a_copy
 from pullback.schedule.group import Machine
@@ -193,8 +193,7 @@ def is_copied_in_rounds(problem: Problem, factor: Factor, along: Var, way: str, 
 
 def is_afar(problem: Problem, factor: Factor) -> bool:
     """Whether a matrix does not stay in the second cache."""
-    size = elements(problem, factor) * nbytes(factor.source.dtype)
-    return not factor.is_window and size > problem.group.machine.second_bytes
+    return not factor.is_window and leaves_second_cache(problem, factor)
 
 
 def _leaves_wide(problem: Problem, blocking: Blocking) -> bool:

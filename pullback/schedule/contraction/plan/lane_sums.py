@@ -35,7 +35,8 @@ from pullback.schedule.contraction.plan.tasks import (
     moves_with_others,
     partial_sums,
 )
-from pullback.schedule.contraction.plan.vector_axis import distance, elements, lanes_of, moves
+from pullback.schedule.contraction.plan.vector_axis import moves
+from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.tiles import Tile, waits
 from pullback.tir import Var
@@ -89,7 +90,7 @@ def in_lanes(problem: Problem) -> Blocking | None:
 def _lane_axis(problem: Problem) -> Var | None:
     """An axis of the sum, of more than half a vector, along which both factors lie element by element in memory, or one
     does and the other is a matrix that can be turned."""
-    lanes = lanes_of(problem)
+    lanes = problem.lanes
     long = [k for k in reversed(problem.reduced) if 2 * problem.extents[k] > lanes > 1]
     lying = {k: [f for f in problem.factors if _lies_along(problem, f, k)] for k in long}
     both = next((k for k in long if len(lying[k]) == 2), None)
@@ -185,11 +186,11 @@ def lane_cost(problem: Problem, blocking: Blocking) -> float:
     """Time relative to a perfect contraction."""
     assert blocking.summed is not None
     extent, tile = problem.extents[blocking.summed], blocking.tile
-    vectors = -(-extent // lanes_of(problem))
+    vectors = -(-extent // problem.lanes)
     blocks = [_Block.of(problem, v, n) for v, n in (*blocking.rows, (blocking.column, tile.columns))]
     cycles = _cycles(blocks, problem.group.machine.registers, extent)
     assert cycles is not None
-    cost = 2 * (cycles + _ROW / (vectors * tile.rows * tile.columns)) * vectors * lanes_of(problem) / extent
+    cost = 2 * (cycles + _ROW / (vectors * tile.rows * tile.columns)) * vectors * problem.lanes / extent
     rows = math.prod(blocking.inner[k] for k in problem.reduced) / extent
     cost *= 1 + _TOTAL / (rows * vectors)
     turn = moves(problem).turn

@@ -11,7 +11,7 @@ all threads read all of a copy, it takes less to make it anew in each of them.
 from __future__ import annotations
 
 from pullback.schedule.contraction.plan.blocking import THREADS
-from pullback.schedule.contraction.plan.vector_axis import elements
+from pullback.schedule.contraction.problem.memory import elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.cost import element_cost
 from pullback.tir.expr import nbytes

@@ -19,7 +19,8 @@ from pullback.schedule.contraction.plan.blocking import (
 from pullback.schedule.contraction.plan.few_rows import is_read_once
 from pullback.schedule.contraction.plan.register_tiles import Rows
 from pullback.schedule.contraction.plan.tasks import enough_tasks
-from pullback.schedule.contraction.plan.vector_axis import elements, moves
+from pullback.schedule.contraction.plan.vector_axis import moves
+from pullback.schedule.contraction.problem.memory import elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.contraction.problem.widen import is_worth_a_copy
 from pullback.tir import Var

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from pullback.schedule.contraction.emit.transposed_store import LEAST_RUN, run_length
-from pullback.schedule.contraction.plan.vector_axis import distance, elements, lanes_of, moves
+from pullback.schedule.contraction.plan.vector_axis import moves
+from pullback.schedule.contraction.problem.memory import LEAST_RUN, adjacent_rows, distance, leaves_second_cache
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.group import Machine
 from pullback.schedule.tiles import Reads, Tile, best_tile
@@ -61,8 +61,7 @@ def reads(problem: Problem, a: Factor, rows: int, machine: Machine) -> Reads:
 def _is_far(problem: Problem, a: Factor, v: Var) -> bool:
     """Whether the other factor leaves the second cache, while rows of a window lie side by side."""
     (b,) = (f for f in problem.factors if f is not a)
-    size = elements(problem, b) * nbytes(b.source.dtype)
-    return a.is_window and distance(problem, a, v) == 1 and size > problem.group.machine.second_bytes
+    return a.is_window and distance(problem, a, v) == 1 and leaves_second_cache(problem, b)
 
 
 def _most_rows(problem: Problem, a: Factor, v: Var) -> int:
@@ -77,13 +76,13 @@ def _storing(problem: Problem, column: Var, rows: Rows) -> float:
     or turned in registers."""
     if column is problem.outputs[-1]:
         return 0.0
-    return problem.extents[column] * store_cost(problem, column, rows) / (2 * lanes_of(problem) * problem.depth)
+    return problem.extents[column] * store_cost(problem, column, rows) / (2 * problem.lanes * problem.depth)
 
 
 def store_cost(problem: Problem, column: Var, rows: Rows) -> int:
     """Multiply-adds in the time that one result takes, where columns do not lie side by side."""
     costs = moves(problem)
-    return costs.turn if run_length(problem, column, rows) >= LEAST_RUN else costs.move
+    return costs.turn if adjacent_rows(problem, column, rows) >= LEAST_RUN else costs.move
 
 
 def more_rows(

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pullback.schedule.contraction.emit.region import at_or_after, order_of, zero_outside
-from pullback.schedule.contraction.emit.skip import Skip
 from pullback.schedule.contraction.plan.blocking import Blocking
 from pullback.schedule.contraction.plan.cost import slowness_of
 from pullback.schedule.contraction.plan.packing import plain_way, roles, way_of_rows
 from pullback.schedule.contraction.plan.register_tiles import Rows, reads
+from pullback.schedule.contraction.plan.skips import Skip
 from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, fitting
-from pullback.schedule.contraction.plan.vector_axis import distance, lanes_of, region_shape
+from pullback.schedule.contraction.problem.memory import distance, region_order, region_shape
+from pullback.schedule.contraction.problem.padding import at_or_after, zero_outside
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.cost import is_costly
 from pullback.schedule.tiles import Tile, best_tile
@@ -61,7 +61,7 @@ def _with_tasks(problem: Problem, a: Factor, b: Factor, row: Var, least: int) ->
         tile = _tile(problem, a, row, run_length(problem, b, inner))
         rows = ((row, tile.rows),)
         ways = {a: way_of_rows(problem, a, rows, plain_way(a, x)), b: "region"}
-        found = fitting(problem, [(rows, Tile(tile.rows, problem.extents[x]))], x, ways, lanes_of(problem), least)
+        found = fitting(problem, [(rows, Tile(tile.rows, problem.extents[x]))], x, ways, problem.lanes, least)
         if found is None or found[-1][y] < min(_LEAST, problem.extents[y]):
             return None
         inner = found[-1]
@@ -71,7 +71,7 @@ def _with_tasks(problem: Problem, a: Factor, b: Factor, row: Var, least: int) ->
 def _tile(problem: Problem, a: Factor, row: Var, length: int) -> Tile:
     machine, extent = problem.group.machine, problem.extents[row]
     own = replace(reads(problem, a, extent, machine), near=True)
-    return best_tile(extent, length, lanes_of(problem), machine.registers, reads=own)[1]
+    return best_tile(extent, length, problem.lanes, machine.registers, reads=own)[1]
 
 
 def _is_image(problem: Problem, b: Factor, y: Var, x: Var) -> bool:
@@ -83,7 +83,7 @@ def _is_image(problem: Problem, b: Factor, y: Var, x: Var) -> bool:
         return False
     if distance(problem, b, x) != 1 or any(y in w.terms or x in w.terms for w in b.windows[:-2]):
         return False
-    if order_of(problem.group, b, x)[-2:] != [b.source.ndim - 2, b.source.ndim - 1]:
+    if region_order(problem.group, b, x)[-2:] != [b.source.ndim - 2, b.source.ndim - 1]:
         return False  # in memory, and so in the region, another axis is between them
     others = [v for w, own in zip(b.windows[-2:], (y, x), strict=True) for v in w.terms if v is not own]
     return all(v in problem.reduced for v in others) and y not in b.windows[-1].terms and x not in b.windows[-2].terms
@@ -97,7 +97,7 @@ def row_length(problem: Problem, b: Factor, inner: Mapping[Var, int]) -> int:
 def shared(problem: Problem, b: Factor) -> int:
     """Zeros at the end of each row of the region that are those at the beginning of the next one."""
     assert b.windows is not None
-    bounds = zero_outside(problem.group, b.source, len(b.windows) - 1)
+    bounds = zero_outside(b.source, len(b.windows) - 1)
     if bounds is None:
         return 0
     first, last = b.windows[-1].range(problem.extents)
@@ -108,7 +108,7 @@ def shared(problem: Problem, b: Factor) -> int:
 def run_length(problem: Problem, b: Factor, inner: Mapping[Var, int]) -> int:
     """From the first result of a task to its last one, in whole vectors."""
     y, x = problem.outputs[-2:]
-    lanes, row = lanes_of(problem), row_length(problem, b, inner)
+    lanes, row = problem.lanes, row_length(problem, b, inner)
     return -(-(inner[y] * row - (row - problem.extents[x])) // lanes) * lanes
 
 
@@ -134,7 +134,7 @@ def _inside(problem: Problem, b: Factor) -> float:
     """The part of a window's terms that are not zeros of its padding: others can leave these out."""
     part = 1.0
     for d, window in enumerate(b.windows or ()):
-        bounds = zero_outside(problem.group, b.source, d)
+        bounds = zero_outside(b.source, d)
         if bounds is None or len(window.terms) != 2:
             continue
         low, high = (at_or_after(bound, b.steps[d]) - window.const for bound in bounds)

@@ -23,7 +23,7 @@ from pullback.schedule.contraction.plan.blocking import (
 )
 from pullback.schedule.contraction.plan.k_rounds import PANEL_ROWS, ROUND, are_near, of_panels, round_of
 from pullback.schedule.contraction.plan.tasks import PARTS, TASKS, chunked, even, grow, partial_sums
-from pullback.schedule.contraction.plan.vector_axis import distance, elements, lanes_of
+from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.tir.expr import nbytes
 
@@ -127,7 +127,7 @@ def in_parts(problem: Problem, blocking: Blocking) -> Blocking | None:
     own, inner = {**ways, b: "region"}, blocking.inner
     is_copied = ways[b] == "panels" and b.windows is not None and (a.is_window or not blocking.has_region)
     if is_copied:
-        parts = partial_sums(problem, blocking.rows, blocking.tile, blocking.column, own, lanes_of(problem))
+        parts = partial_sums(problem, blocking.rows, blocking.tile, blocking.column, own, problem.lanes)
         is_copied = tasks_of_rows(problem, b, parts) <= _FEW_COPIES and region_bytes(own, parts) <= REGION_BYTES
     if is_copied:
         ways, inner = own, parts

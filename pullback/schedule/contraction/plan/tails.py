@@ -20,7 +20,7 @@ from pullback.schedule.contraction.plan.k_rounds import is_afar
 from pullback.schedule.contraction.plan.lane_sums import in_lanes
 from pullback.schedule.contraction.plan.runs import in_runs, may_run
 from pullback.schedule.contraction.plan.tap_columns import with_taps
-from pullback.schedule.contraction.plan.vector_axis import distance, elements, lanes_of
+from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.tir import Var
 from pullback.tir.expr import nbytes
@@ -58,7 +58,7 @@ def _along_axes(problem: Problem) -> Parts:
     """Those whose vectors lie along an axis each, or run on from row to row."""
     found = _whole(problem)
     assert found is not None
-    whole, lanes = time(found), lanes_of(problem)
+    whole, lanes = time(found), problem.lanes
     blocking = found[0][1]
     is_plain = is_of_matrices(problem) and blocking.summed is None and blocking.chunks is None
     if whole < _WASTES[is_plain] * problem.work or whole / 2 < LOOP:
@@ -108,7 +108,7 @@ def parts_along(problem: Problem, axis: Var, at: int) -> tuple[Problem, Problem]
 
 def _parts(problem: Problem, axis: Var) -> Parts | None:
     """Whole vectors along an axis, and the rest of it."""
-    lanes = lanes_of(problem)
+    lanes = problem.lanes
     parts = parts_along(problem, axis, problem.extents[axis] // lanes * lanes)
     first, last = map(_whole, parts)
     return None if first is None or last is None else first + last

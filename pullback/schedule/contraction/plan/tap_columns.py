@@ -16,7 +16,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pullback.schedule.contraction.emit.region import order_of
 from pullback.schedule.contraction.plan.blocking import (
     Blocking,
     copies,
@@ -36,7 +35,8 @@ from pullback.schedule.contraction.plan.tasks import (
     in_so_many_parts,
     moves_with_others,
 )
-from pullback.schedule.contraction.plan.vector_axis import distance, elements, lanes_of, moves
+from pullback.schedule.contraction.plan.vector_axis import moves
+from pullback.schedule.contraction.problem.memory import distance, elements, region_order
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.tiles import best_tile
@@ -75,7 +75,7 @@ def _tap(problem: Problem, a: Factor, b: Factor, column: Var) -> Var | None:
     """The axis of the result that moves along the image's rows, if ``column`` is an axis of it by itself."""
     if b.windows is None or not b.is_window or is_half(b.source.dtype) or b.dtype != b.source.dtype:
         return None
-    (*_, d, last) = order_of(problem.group, b, column)
+    (*_, d, last) = region_order(problem.group, b, column)
     if b.windows[last].terms.get(column) != 1 or any(v in problem.reduced for v in b.windows[last].terms):
         return None
     taps = [v for v, c in b.windows[d].terms.items() if v in problem.outputs and c > 0 and v not in a.axes]
@@ -93,7 +93,7 @@ def _are_near(problem: Problem, column: Var) -> bool:
 
 
 def _with_tasks(problem: Problem, a: Factor, b: Factor, rows: list[Var], column: Var, tap: Var) -> Blocking:
-    machine, lanes = problem.group.machine, lanes_of(problem)
+    machine, lanes = problem.group.machine, problem.lanes
     row = min(rows, key=lambda v: (distance(problem, a, v), -rows.index(v)))
     length = _length(problem, column, tap)
     own = replace(reads(problem, a, problem.extents[row], machine), near=True)
@@ -122,7 +122,7 @@ def _grow_sums(problem: Problem, b: Factor, inner: dict[Var, int], ways: Mapping
 
 
 def _length(problem: Problem, column: Var, tap: Var) -> int:
-    lanes = lanes_of(problem)
+    lanes = problem.lanes
     return -(-problem.extents[column] * problem.extents[tap] // lanes) * lanes
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Hashable, Sequence
 
 from pullback.schedule.contraction.plan.blocking import SECOND, THREADS, Blocking, matrix_count, round_count
-from pullback.schedule.contraction.plan.vector_axis import elements
+from pullback.schedule.contraction.problem.memory import elements
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.tir import Var
 from pullback.tir.caches import LINE, NEAR

@@ -26,8 +26,8 @@ from pullback.schedule.contraction.plan.blocking import (
 )
 from pullback.schedule.contraction.plan.own import is_own
 from pullback.schedule.contraction.plan.register_tiles import Rows
-from pullback.schedule.contraction.plan.vector_axis import distance, elements
-from pullback.schedule.contraction.problem.problem import Factor, Problem, memory_strides
+from pullback.schedule.contraction.problem.memory import distance, elements, leaves_second_cache, memory_strides
+from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.cost import element_cost, worth_threads
 from pullback.schedule.tiles import Tile
 from pullback.tir import Var
@@ -78,7 +78,7 @@ def _near_region(problem: Problem, ways: Mapping[Factor, str]) -> int:
     """Bytes of regions that stay near enough. The more a task has, the fewer tasks read all of a matrix that leaves the
     second cache: then they may fill a part of that."""
     second = problem.group.machine.second_bytes
-    leaves = any(w == "panels" and elements(problem, f) * nbytes(f.source.dtype) > second for f, w in ways.items())
+    leaves = any(w == "panels" and leaves_second_cache(problem, f) for f, w in ways.items())
     return max(REGION_BYTES, second // _REGION_PART) if leaves else REGION_BYTES
 
 
@@ -171,9 +171,7 @@ def _has_own_copies(problem: Problem, column: Var, ways: Mapping[Factor, str]) -
     """Whether each value of the column has its own part of all that is read, with few results of many terms, and lies
     beside the next one's in windows that leave the second cache: those of a depthwise convolution's weights, with
     channels innermost."""
-    second = problem.group.machine.second_bytes
-    windows = [f for f, way in ways.items() if way == "region" and f.is_window]
-    far = [f for f in windows if elements(problem, f) * nbytes(f.source.dtype) > second]
+    far = [f for f, way in ways.items() if way == "region" and f.is_window and leaves_second_cache(problem, f)]
     is_own = all(column in f.axes for f in problem.factors) and all(distance(problem, f, column) == 1 for f in far)
     return bool(far) and is_own and math.prod(problem.extents[v] for v in problem.outputs) < problem.depth
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pullback.schedule.contraction.problem.problem import Factor, Problem, memory_strides
+from pullback.schedule.contraction.problem.memory import distance, elements
+from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.tir import Var
-from pullback.tir.expr import nbytes
 
 
 @dataclass(frozen=True)
@@ -28,11 +27,6 @@ _SMALL_TILES = Moves(10, 16, 32)  # and of 32, which do half as many
 def moves(problem: Problem) -> Moves:
     """What moving elements costs on the problem's machine."""
     return _SMALL_TILES if problem.group.machine.has_small_tiles else _LARGE_TILES
-
-
-def lanes_of(problem: Problem) -> int:
-    """Elements of a vector of sums."""
-    return max(1, problem.group.machine.vector_bytes // max(4, nbytes(problem.anchor.dtype)))
 
 
 def columns_of(problem: Problem, lanes: int) -> list[Var]:
@@ -73,24 +67,3 @@ def _is_turned(problem: Problem, factor: Factor) -> bool:
     """Whether what a copy has innermost, and what memory has, are both axes of its last loops."""
     terms = [k for k in problem.reduced if k in factor.axes]
     return factor.is_window or bool(terms and distance(problem, factor, terms[-1]) == 1)
-
-
-def elements(problem: Problem, factor: Factor) -> int:
-    """How many elements of its source a factor reads."""
-    if factor.is_window:
-        return math.prod(region_shape(factor, problem.extents))
-    return math.prod(problem.extents[v] for v in factor.axes)
-
-
-def distance(problem: Problem, factor: Factor, v: Var) -> int:
-    """Elements in memory between the reads at neighbouring values of an axis."""
-    if factor.windows is None:
-        return abs(factor.strides.get(v, 0))  # 0 along an axis that it does not depend on
-    strides = memory_strides(problem.group, factor.source)
-    return sum(abs(w.terms.get(v, 0)) * s for w, s in zip(factor.windows, strides, strict=True))
-
-
-def region_shape(factor: Factor, inner: Mapping[Var, int]) -> tuple[int, ...]:
-    """The box of the source that a task reads, in the order of the source's axes."""
-    assert factor.windows is not None
-    return tuple(1 + sum(abs(c) * (inner[v] - 1) for v, c in w.terms.items()) for w in factor.windows)

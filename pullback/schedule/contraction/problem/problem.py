@@ -16,11 +16,11 @@ from functools import cached_property
 
 from pullback.schedule.affine import Affine, affine
 from pullback.schedule.group import Group
-from pullback.schedule.pointwise import buffer_readers
-from pullback.te.graph import Lower, body_expr, loads_of, reads_once, stages, summed_product
+from pullback.te.graph import body_expr, loads_of, reads_once, stages, summed_product
 from pullback.te.tensor import Tensor, TensorLoad
 from pullback.tir import Binary, Cast, IntImm, PrimExpr, Select, Var, as_expr, const
-from pullback.tir.visitor import loads, substitute, walk
+from pullback.tir.expr import nbytes
+from pullback.tir.visitor import substitute, walk
 
 _NANOSECONDS_PER_FMA = 1 / 50
 
@@ -108,6 +108,11 @@ class Problem:
     def nanoseconds(self) -> float:
         """That one thread takes, about: for the question whether more are worth it."""
         return self.work * _NANOSECONDS_PER_FMA
+
+    @cached_property
+    def lanes(self) -> int:
+        """Elements of a vector of sums."""
+        return max(1, self.group.machine.vector_bytes // max(4, nbytes(self.anchor.dtype)))
 
     @cached_property
     def depth(self) -> int:
@@ -337,33 +342,3 @@ def overlaps(index: Affine, extents: Mapping[Var, int]) -> bool:
 
 def _variables(expr: PrimExpr) -> list[Var]:
     return [n for n in walk(expr) if isinstance(n, Var)]
-
-
-def origin(group: Group, source: Tensor) -> tuple[Tensor, list[list[int]]]:
-    """The largest input that a tensor is computed from, and which of its axes each axis of the tensor moves."""
-    if source.is_placeholder:
-        return source, [[d] for d in range(source.ndim)]
-    inputs = {buffer: tensor for tensor, buffer in group.buffers.items()}
-    reads = loads(Lower(buffer_readers(group)).element(source, source.axes))
-    if not reads:
-        return source, [[] for _ in source.axes]
-    largest = max(reads, key=lambda n: _size(n.buffer.shape))
-    moved = [[k for k, i in enumerate(largest.indices) if any(n is axis for n in walk(i))] for axis in source.axes]
-    return inputs[largest.buffer], moved
-
-
-def memory_strides(group: Group, source: Tensor) -> list[int]:
-    """For each axis of a tensor, the stride of the axis that it moves in the largest input it is computed from."""
-    key = ("strides", source)
-    if key not in group.known:
-        tensor, moved = origin(group, source)
-        group.known[key] = [max((_size(tensor.shape[k + 1 :]) for k in axes), default=0) for axes in moved]
-    strides: list[int] = group.known[key]
-    return strides
-
-
-def _size(shape: Sequence[object]) -> int:
-    result = 1
-    for size in shape:
-        result *= int(size)  # type: ignore[call-overload]
-    return result

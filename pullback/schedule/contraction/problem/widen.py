@@ -10,22 +10,18 @@ round of its terms.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
-from pullback.schedule.coalesce import ravel
 from pullback.schedule.contraction.problem.problem import Factor, Problem, zero_unless
-from pullback.schedule.elementwise import nest
-from pullback.schedule.group import Group, same_axes
-from pullback.te.graph import Lower, body_expr
+from pullback.schedule.group import same_axes
+from pullback.te.graph import body_expr
 from pullback.te.tensor import Tensor, TensorLoad
-from pullback.tir import Buffer, Cast, PrimExpr, Stmt, Var, cast, const, select, store
+from pullback.tir import Cast, Var, cast, const, select
 from pullback.tir.expr import is_half
 from pullback.tir.visitor import substitute
 
 _READS = 16  # of each element, at the least, that make up for the copy
-
-Place = Mapping[Var, PrimExpr]
 
 
 def widened(problem: Problem) -> Problem:
@@ -36,38 +32,10 @@ def widened(problem: Problem) -> Problem:
     return replace(problem, factors=(first, second))
 
 
-@dataclass(frozen=True, eq=False)
-class Wide:
-    """A copy of all that lies in an input. Both have one axis, the order of memory: any shape is long vectors."""
-
-    buffer: Buffer
-    source: Tensor
-    given: Tensor  # the input
-    narrow: Buffer  # and where it lies
-
-    @staticmethod
-    def of(group: Group, factor: Factor, flat: dict[Buffer, Buffer]) -> Wide:
-        """``flat``: what stands for inputs of the kernel; filled here."""
-        source = factor.source
-        given, size = _cast_input(source), math.prod(source.shape)  # type: ignore[arg-type]
-        assert given is not None
-        memory = group.buffers[given]
-        narrow = flat.setdefault(memory, Buffer(memory.name, (size,), memory.dtype))
-        return Wide(Buffer("wide", (size,), factor.dtype, "workspace"), source, given, narrow)
-
-    def read(self, indices: Sequence[PrimExpr]) -> PrimExpr:
-        return self.buffer[ravel(indices, self.source.shape)]
-
-    def copy(self, threads: bool) -> Stmt:
-        i = Var("i")
-        value = Lower({self.given: lambda _: self.narrow[i]}).element(self.source, self.source.axes)
-        return nest([i], [*self.buffer.shape], store(self.buffer, i, value), threads)
-
-
 def is_worth_a_copy(problem: Problem, factor: Factor) -> bool:
     """Whether a factor that is read where it lies is better converted beforehand."""
     source = factor.source
-    is_converted = factor.is_view and not source.is_placeholder and _cast_input(source) is not None
+    is_converted = factor.is_view and not source.is_placeholder and cast_input(source) is not None
     return is_converted and problem.work >= _READS * math.prod(source.shape)  # type: ignore[arg-type]
 
 
@@ -75,7 +43,7 @@ def _is_narrow(factor: Factor) -> bool:
     return is_half(factor.source.dtype) and not is_half(factor.dtype)
 
 
-def _cast_input(source: Tensor) -> Tensor | None:
+def cast_input(source: Tensor) -> Tensor | None:
     """The input whose elements a source casts, perhaps several times, and leaves where they are."""
     while not source.is_placeholder:
         value = body_expr(source)
@@ -97,4 +65,4 @@ def _widened(factor: Factor, extents: Mapping[Var, int]) -> Factor:
         condition, body = (substitute(e, dict(zip(source.axes, axes, strict=True))) for e in zero_unless(source))
         value = select(condition, cast(dtype, body), const(0, dtype))
     stage = Tensor(f"{source.name}_wide", source.shape, dtype, axes, value)
-    return Factor.of(dtype, stage, factor.windows, extents, is_view=_cast_input(source) is not None)
+    return Factor.of(dtype, stage, factor.windows, extents, is_view=cast_input(source) is not None)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.schedule.affine import Affine
-from pullback.schedule.contraction.emit.region import at_or_after, zero_outside
 from pullback.schedule.contraction.plan.blocking import Blocking
+from pullback.schedule.contraction.problem.padding import at_or_after, zero_outside
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.tir import PrimExpr, Var, maximum, minimum
 
@@ -45,7 +45,7 @@ class Skip:
         whole = [k for k in problem.reduced[:-1] if blocking.inner[k] == problem.extents[k]]
         for factor in (f for f, way in blocking.ways.items() if way == "region"):
             for d, (window, step) in enumerate(zip(factor.windows or (), factor.steps, strict=False)):
-                bounds = zero_outside(problem.group, factor.source, d)
+                bounds = zero_outside(factor.source, d)
                 taps = [k for k in problem.reduced if k in window.terms]
                 columns = {blocking.column, blocking.taps} & window.terms.keys()
                 if bounds is None or len(taps) != 1 or taps[0] not in whole or columns:
