@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from typing import Any
 
 import pytest
 
-from pullback.schedule import group
-from pullback.schedule.contraction.plan import blocking, choice, few_rows, lane_sums, tasks
-from pullback.schedule.contraction.plan import k_rounds as rounds
-from pullback.schedule.contraction.plan import packing as ways
-from pullback.schedule.contraction.plan import split_k as long_sums
-from pullback.schedule.contraction.plan import tails as cuts
+from pullback.schedule import contraction, group
 
-MODULES = (group, blocking, ways, tasks, lane_sums, long_sums, few_rows, rounds, choice, cuts)
+MODULES = (
+    group,
+    *(importlib.import_module(m.name) for m in pkgutil.walk_packages(contraction.__path__, f"{contraction.__name__}.")),
+)
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
     """Replace names in all modules that read them. What is known of a group already stays known: take a new one."""
     for name, value in values.items():
         having = [module for module in MODULES if hasattr(module, name)]
-        assert having, f"no module of blocking has a {name}"
+        assert having, f"no module of contractions has a {name}"
         for module in having:
             monkeypatch.setattr(module, name, value)

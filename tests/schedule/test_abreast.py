@@ -9,7 +9,7 @@ import pytest
 from pullback import tir
 from pullback.schedule.choose import lower
 from pullback.schedule.contraction.emit.side_by_side import side_by_side as abreast
-from pullback.schedule.contraction.plan.blocking import task_count
+from pullback.schedule.contraction.plan.counts import task_count
 from pullback.schedule.group import Group, Machine
 from pullback.tir.visitor import walk
 from tests.schedule.test_across import check_natively

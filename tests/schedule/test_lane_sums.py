@@ -11,7 +11,8 @@ from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.plan.alternatives import other_tasks, other_tiles
-from pullback.schedule.contraction.plan.blocking import Blocking, round_count
+from pullback.schedule.contraction.plan.blocking import Blocking, Packing
+from pullback.schedule.contraction.plan.counts import round_count
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group, Machine
 from pullback.tir.visitor import walk
@@ -102,8 +103,8 @@ def matrix_product(
 def test_a_matrix_of_few_columns_is_turned(m: int, n: int, k: int, batch: tuple[int, ...], is_second: bool) -> None:
     """Of the two factors one lies along the terms, and tasks turn their part of the other."""
     group = matrix_product(m, n, k, batch) if is_second else matrix_product(n, m, k, batch, "k", "n")
-    ways = [blocking.ways for _, blocking in parts_of(group) if blocking.summed is not None]
-    assert ways and all(sorted(way.values()) == ["direct", "region"] for way in ways)
+    ways = [blocking.packing for _, blocking in parts_of(group) if blocking.summed is not None]
+    assert ways and all({*way.values()} == {Packing.DIRECT, Packing.REGION} for way in ways)
     run(group)
     check_natively(group)
 
@@ -174,7 +175,7 @@ def test_in_rounds_and_parts_whose_last_one_is_shorter(
     group = group_of(product("weight", shape, False), machine=machine)
     ((problem, blocking),) = parts_of(group)
     assert blocking.summed is not None
-    assert (round_count(problem, blocking.inner), blocking.chunks) == (rounds, parts)
+    assert (round_count(problem, blocking.inner), blocking.split_k) == (rounds, parts)
     run(group)
     check_natively(group)
 

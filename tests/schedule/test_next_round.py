@@ -13,7 +13,8 @@ from pullback import te
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction.emit import round_copy
 from pullback.schedule.contraction.emit.next_round import following
-from pullback.schedule.contraction.plan.blocking import part_count
+from pullback.schedule.contraction.plan.blocking import Packing
+from pullback.schedule.contraction.plan.counts import part_count
 from pullback.schedule.contraction.plan.k_rounds import Round
 from pullback.schedule.group import Machine
 from pullback.tir import Prefetch, Var, interpreter
@@ -53,7 +54,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize(
     ("sizes", "across", "way"),
-    [((3, 27, 64, 40), False, "round"), ((3, 27, 45, 37), False, "round"), ((3, 27, 45, 37), True, "region")],
+    [
+        ((3, 27, 64, 40), False, Packing.ROUND),
+        ((3, 27, 45, 37), False, Packing.ROUND),
+        ((3, 27, 45, 37), True, Packing.REGION),
+    ],
     ids=str,
 )
 def test_all_lines_but_those_of_the_first_round(sizes, across, way, monkeypatch, asked):
@@ -64,8 +69,8 @@ def test_all_lines_but_those_of_the_first_round(sizes, across, way, monkeypatch,
     batch, _, n, depth = sizes
     group = group_of(product(*sizes, across), machine=dataclasses.replace(SMALL, second_bytes=16 << 10))
     ((problem, blocking),) = recognize(group).parts
-    (b,) = (f for f in blocking.ways if f.source.name == "b")
-    assert blocking.ways[b] == way
+    (b,) = (f for f in blocking.packing if f.source.name == "b")
+    assert blocking.packing[b] == way
     run(group)
     count = batch * n * depth
     lines = {e // LINE for e in asked if 0 <= e < count}

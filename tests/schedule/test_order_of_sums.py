@@ -98,9 +98,9 @@ def test_an_order_is_another_one_where_parts_or_rounds_are() -> None:
     problem, blocking = part
     k = problem.reduced[-1]
     assert have_same_order([part], [part])
-    other = dataclasses.replace(blocking, chunks=(blocking.chunks or 1) + 1)
+    other = dataclasses.replace(blocking, split_k=(blocking.split_k or 1) + 1)
     assert not have_same_order([part], [(problem, other)])
-    if blocking.chunks is not None and blocking.chunks > 1:
+    if blocking.split_k is not None and blocking.split_k > 1:
         shorter = dataclasses.replace(blocking, inner={**blocking.inner, k: max(1, blocking.inner[k] // 2)})
         assert not have_same_order([part], [(problem, shorter)])
     whole = dataclasses.replace(blocking, chunks=None)

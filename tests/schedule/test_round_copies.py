@@ -11,12 +11,12 @@ from pullback import te
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.emit.round_copy import RoundCopy, _apart
-from pullback.schedule.contraction.plan.blocking import round_count
+from pullback.schedule.contraction.plan.blocking import Packing
 from pullback.schedule.contraction.plan.choice import _along, cost
-from pullback.schedule.contraction.plan.few_rows import is_read_once
+from pullback.schedule.contraction.plan.counts import round_count
 from pullback.schedule.contraction.plan.k_rounds import PANEL_ROWS, Round
+from pullback.schedule.contraction.plan.one_pass import is_read_once, is_streamed
 from pullback.schedule.contraction.plan.register_tiles import register_tiles
-from pullback.schedule.contraction.plan.split_k import is_streamed
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.tiles import Tile
@@ -40,7 +40,7 @@ def product(batch: tuple[int, ...], m: int, n: int, depths: tuple[int, ...], a_f
 
 def ways_of(group: Group) -> tuple[str, str, int]:
     ((problem, blocking),) = recognize(group).parts
-    ways = {f.source.name: way for f, way in blocking.ways.items()}
+    ways = {f.source.name: way for f, way in blocking.packing.items()}
     return ways["a"], ways["b"], round_count(problem, blocking.inner)
 
 
@@ -62,10 +62,10 @@ def test_sums_are_those_of_the_matrices_where_they_lie(batch, m, n, depths, a_fi
     )
     result = product(batch, m, n, depths, a_first)
     plain = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20))
-    assert "round" not in ways_of(plain)
+    assert Packing.ROUND not in ways_of(plain)
     copying = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=0))
     a, b, rounds = ways_of(copying)
-    assert b == "round" and (a == "round") == a_first and rounds > 1
+    assert b == Packing.ROUND and (a == Packing.ROUND) == a_first and rounds > 1
     assert [x.tobytes() for x in run(copying)] == [x.tobytes() for x in run(plain)]
 
 
@@ -82,9 +82,9 @@ def test_copies_have_lines_of_each_tile(rows, monkeypatch):
     ((problem, blocking),) = recognize(copying).parts
     terms = blocking.inner[problem.reduced[0]]
     tiles, _, *copied = RoundCopy.of(problem, blocking.b, blocking).buffer.shape
-    assert blocking.ways[blocking.b] == "round" and copied == [terms | 1, blocking.tile.columns]
+    assert blocking.packing[blocking.b] == Packing.ROUND and copied == [terms | 1, blocking.tile.columns]
     assert tiles == -(-blocking.inner[blocking.column] // blocking.tile.columns)
-    is_copied = blocking.ways[blocking.a] == "round"
+    is_copied = blocking.packing[blocking.a] == Packing.ROUND
     assert is_copied == (blocking.tile.rows in (1, 2, 3, 4, 6, 7, 8))
     if is_copied:
         width = 1 << (blocking.tile.rows - 1).bit_length()
@@ -126,7 +126,7 @@ def test_large_matrices_that_are_read_often_are_copied(machine, batch, sizes, is
     tiles = "small" if machine.registers == 16 else "large"
     machine = dataclasses.replace(machine, second_bytes=512 << 10)
     _, b, _ = ways_of(group_of(product(batch, m, n, (depth,), False), machine=machine))
-    assert (b == "round") == (is_copied in (tiles, "both"))
+    assert (b == Packing.ROUND) == (is_copied in (tiles, "both"))
 
 
 @pytest.mark.parametrize(("columns", "is_copied"), [(2560, True), (1536, False)], ids=str)
@@ -135,7 +135,7 @@ def test_panels_are_made_of_what_stays_near(columns, is_copied):
     does a task copy all terms of a few columns."""
     for m in (24, 48):
         _, b, _ = ways_of(group_of(product((), m, columns, (1024,), False), machine=Machine(32, 16)))
-        assert (b == "round") == is_copied
+        assert (b == Packing.ROUND) == is_copied
 
 
 SMALL_TILES = Machine(32, 16, second_bytes=512 << 10)
@@ -149,7 +149,7 @@ def test_panels_of_a_large_matrix_stay_in_the_second_cache_for_many_rows(depth, 
     group = group_of(product((), 1024, 2048, (depth,), False), machine=LARGE_TILES)
     ((problem, blocking),) = recognize(group).parts
     (row, step), column = blocking.rows[-1], blocking.column
-    assert blocking.ways[blocking.b] == "panels"
+    assert blocking.packing[blocking.b] == Packing.PANELS
     assert [blocking.inner[k] for k in problem.reduced] == [terms]
     assert step < blocking.inner[row] <= PANEL_ROWS + step
     panels = blocking.inner[column] // blocking.tile.columns
@@ -168,7 +168,7 @@ def test_blocks_of_panels_compute_the_same_sums(sizes, monkeypatch):
     for second, is_whole in ((180 * depth, True), (100 * depth, False)):
         group = group_of(result, machine=dataclasses.replace(large, second_bytes=second))
         _, b, rounds = ways_of(group)
-        assert b == "panels" and (rounds == 1) == is_whole
+        assert b == Packing.PANELS and (rounds == 1) == is_whole
         assert [x.tobytes() for x in run(group)] == [x.tobytes() for x in expected]
 
 
@@ -193,7 +193,7 @@ def test_whole_lines_of_matrices_of_a_batch_are_read_as_they_come(batch, sizes, 
     for machine in (dataclasses.replace(SMALL, second_bytes=1 << 19), LARGE_TILES):
         ((problem, blocking),) = recognize(group_of(result, machine=machine)).parts
         covered = [blocking.inner[v] for v in (*problem.outputs[1:], *problem.reduced)]
-        is_taken = covered == [m, n, terms] and set(blocking.ways.values()) == {"direct"}
+        is_taken = covered == [m, n, terms] and set(blocking.packing.values()) == {Packing.DIRECT}
         assert is_taken == (terms is not None and machine is not LARGE_TILES)
 
 
@@ -220,7 +220,7 @@ def test_rounds_of_whole_lines_keep_the_order_of_a_sum(sizes, monkeypatch):
     limit(monkeypatch, TASKS=4, _APART=64, _FEW_LINES=(2, 2), FIRST=3000)
     group = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=0))
     a, b, rounds = ways_of(group)
-    assert (a, b) == ("direct", "direct") and rounds > 3
+    assert (a, b) == (Packing.DIRECT, Packing.DIRECT) and rounds > 3
     assert [x.tobytes() for x in run(group)] == [x.tobytes() for x in expected]
 
 
@@ -247,7 +247,7 @@ def test_few_rows_read_a_large_matrix_once(sizes, expected):
     if expected is None:
         assert not is_read_once(problem, blocking.b, column)
     else:
-        assert found == expected and blocking.ways[blocking.b] == "direct" and blocking.chunks is None
+        assert found == expected and blocking.packing[blocking.b] == Packing.DIRECT and blocking.split_k is None
 
 
 @pytest.mark.parametrize("a_first", [False, True])
@@ -269,7 +269,7 @@ def test_a_task_keeps_the_sums_of_streamed_lines_itself(columns, parts):
     """Unless they are too many for its stack."""
     problem = Problem.of(group_of(product((), 8, columns, (512,), True), machine=Machine(32, 16)))
     blocking = _along(problem, problem.outputs[-1])
-    assert is_streamed(problem, blocking) and blocking.chunks == parts
+    assert is_streamed(problem, blocking) and blocking.split_k == parts
 
 
 def test_a_few_columns_are_not_cut_off_where_lines_lie_across_and_come_from_afar():
@@ -284,14 +284,14 @@ def test_a_matrix_that_lies_across_is_copied_along_its_lines():
     for m, n in ((1500, 32), (32, 1500)):
         group = group_of(product((), m, n, (700,), True), machine=SMALL_TILES)
         ((problem, blocking),) = recognize(group).parts
-        assert problem.extents[blocking.column] == 1500 and blocking.ways[blocking.b] == "round"
+        assert problem.extents[blocking.column] == 1500 and blocking.packing[blocking.b] == Packing.ROUND
 
 
 def test_columns_are_copied_beside_rows():
     """Although they would stay in the second cache: lines of both do not stay in the first one."""
     problem = Problem.of(group_of(product((2,), 280, 93, (240,), True), machine=SMALL_TILES))
     blocking = _along(problem, problem.outputs[-1])
-    assert [blocking.ways[f] for f in (blocking.a, blocking.b)] == ["round", "round"]
+    assert [blocking.packing[f] for f in (blocking.a, blocking.b)] == [Packing.ROUND, Packing.ROUND]
 
 
 def test_lines_of_a_matrix_from_afar_are_streamed_to_few_rows():

@@ -115,7 +115,7 @@ def test_rounds_and_parts(rounds, monkeypatch) -> None:
     limit(monkeypatch, REGION_BYTES=rounds)
     group = group_of(product("weight", (9, 5, 13, 11, 6, 3, 1, 1), False), machine=WIDE)
     (blocking,) = blockings(group)
-    assert blocking.taps is not None and (blocking.chunks or 0) > 1
+    assert blocking.taps is not None and (blocking.split_k or 0) > 1
     run(group)
     right_natively(group)
 

@@ -14,8 +14,9 @@ from functools import cached_property
 from pullback.schedule.coalesce import on_one_axis
 from pullback.schedule.contraction.emit.side_by_side import side_by_side
 from pullback.schedule.contraction.plan.alternatives import chosen
-from pullback.schedule.contraction.plan.blocking import Blocking
+from pullback.schedule.contraction.plan.blocking import Blocking, Draft
 from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.finish import finish
 from pullback.schedule.contraction.plan.tails import cut
 from pullback.schedule.contraction.plan.task_order import have_same_order
 from pullback.schedule.contraction.problem.bfloat16_pairs import paired
@@ -70,11 +71,11 @@ class Contraction:
             found = [cut(phase) if blocking_of(phase) is not None else [] for phase in _phases(own)]
             if all(map(have_same_order, cuts, found)):
                 cuts = found
-        parts = [part for of_phase in cuts for part in of_phase]
+        parts: list[tuple[Problem, Draft]] = [part for of_phase in cuts for part in of_phase]
         if self.group.machine.choices:
             find = self.group.machine.choices.find
             parts = [(p, chosen(p, b, find(self.group.digest, k))) for k, (p, b) in enumerate(parts)]
-        return tuple(parts)
+        return finish(parts)
 
     def lower(self, name: str) -> PrimFunc:
         flat: dict[Buffer, Buffer] = {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.emit.side_by_side import side_by_side
 from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.finish import finish
 from pullback.schedule.contraction.plan.tails import LOOP, Parts, cut, has_poor_end, parts_along, time
 from pullback.schedule.contraction.problem.bfloat16_pairs import paired
 from pullback.schedule.contraction.problem.problem import Problem
@@ -41,7 +42,7 @@ class Winograd:
 
     def lower(self, name: str) -> PrimFunc:
         group = self.filter.problem.group
-        return group.function(name, seq(Lowering(self.filter).body(), side_by_side(self.rest, {})))
+        return group.function(name, seq(Lowering(self.filter).body(), side_by_side(finish(self.rest), {})))
 
 
 def _cut(group: Group, filter: Filter) -> Winograd | None:

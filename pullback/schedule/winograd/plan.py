@@ -11,8 +11,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pullback.schedule.contraction.plan.blocking import region_bytes
+from pullback.schedule.contraction.plan.blocking import Packing
 from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.counts import region_bytes
 from pullback.schedule.contraction.plan.tails import cut, time
 from pullback.schedule.contraction.plan.vector_axis import cost_along
 from pullback.schedule.contraction.problem.memory import distance
@@ -219,7 +220,7 @@ def _blocked(found: Filter) -> Filter | None:
     for v in reversed(found.tiled):
         blocks[v] = _even(found.count(v), left)
         left = max(1.0, left / blocks[v]) if blocks[v] == found.count(v) else 1.0
-    if region_bytes({found.data: "region"}, region_extents(found, blocks)) > _BUFFER_BYTES:
+    if region_bytes({found.data: Packing.REGION}, region_extents(found, blocks)) > _BUFFER_BYTES:
         return None
     blocked = replace(found, blocks=blocks)
     return _divided(blocked, total) if found.summed else blocked

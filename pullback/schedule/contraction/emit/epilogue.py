@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from pullback.schedule.contraction.emit.transposed_store import stored_across
-from pullback.schedule.contraction.plan.register_tiles import Rows
+from pullback.schedule.contraction.plan.blocking import Rows
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.pointwise import buffer_readers, point, tasks

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pullback.schedule.contraction.emit.region import Place, Region
+from pullback.schedule.contraction.plan.blocking import Flat
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.tir import For, PrimExpr, Stmt, Var, as_expr, const, maximum, seq, store
 
@@ -13,16 +14,12 @@ from pullback.tir import For, PrimExpr, Stmt, Var, as_expr, const, maximum, seq,
 class FlatRegion(Region):
     """Rows one behind the other, and a vector more: tiles end behind the last one.
 
-    ``shared``: places at the end of a row that are those at the beginning of the next one, all zero.
-
-    ``apart``: rows from one that is read to the next, d. Row u lies at ``u % d · ⌈U / d⌉ + u // d``, so that the next
-    one that is read follows.
+    Where rows that are read lie d apart, row u lies at ``u % d · ⌈U / d⌉ + u // d``, so that the next one that is read
+    follows.
     """
 
-    def __init__(
-        self, problem: Problem, factor: Factor, inner: Mapping[Var, int], column: Var, apart: int = 1, shared: int = 0
-    ) -> None:
-        self.apart, self.behind, self.shared = apart, problem.lanes + shared, shared
+    def __init__(self, problem: Problem, factor: Factor, inner: Mapping[Var, int], column: Var, flat: Flat) -> None:
+        self.apart, self.behind, self.shared = flat.apart, problem.lanes + flat.shared, flat.shared
         super().__init__(problem, factor, inner, column)
 
     def _shape(self) -> list[int]:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from pullback.schedule.contraction.emit.epilogue import finished
 from pullback.schedule.contraction.emit.lower import Lowering, Spot
 from pullback.schedule.contraction.emit.region import Region
-from pullback.schedule.contraction.plan.blocking import Blocking
-from pullback.schedule.contraction.plan.register_tiles import Rows
+from pullback.schedule.contraction.plan.blocking import Blocking, Rows
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.tir import (
     Allocate,
@@ -41,10 +40,10 @@ _WRITTEN_OUT = 6  # vectors of a row
 class LaneLowering(Lowering):
     """Writes the kernel of a contraction whose vectors lie along an axis of the sum."""
 
-    def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer], threads: bool) -> None:
-        super().__init__(problem, blocking, flat, threads)
+    def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer]) -> None:
+        super().__init__(problem, blocking, flat)
         assert blocking.summed is not None
-        self.summed, self.lanes, self.skips = blocking.summed, problem.lanes, {}
+        self.summed, self.lanes = blocking.summed, problem.lanes
         self.regions = {f: Region(problem, f, blocking.inner, blocking.summed) for f in self.regions}
 
     def _whole_tile(self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr]) -> Stmt:
@@ -102,7 +101,7 @@ class LaneLowering(Lowering):
 
     def _multiply(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
         """All terms of this round."""
-        inner, summed = self.blocking.inner, self.summed
+        inner, summed = self.inner, self.summed
         others = {k: Var(k.name) for k in self.problem.reduced if k is not summed}
         whole, rest = divmod(self.extents[summed], self.lanes)
         tile = (*self._counts(rows), (self.blocking.column, columns))

@@ -24,26 +24,13 @@ from pullback.schedule.contraction.emit.epilogue import Total, finished, finishe
 from pullback.schedule.contraction.emit.functions import functions_apart
 from pullback.schedule.contraction.emit.next_round import NextRound, following
 from pullback.schedule.contraction.emit.panels import Panels
-from pullback.schedule.contraction.emit.prefetch import (
-    TERMS_AHEAD,
-    Hints,
-    are_many,
-    columns_ahead,
-    hinted,
-    prefetched,
-    streams_columns,
-)
+from pullback.schedule.contraction.emit.prefetch import TERMS_AHEAD, Hints, are_many, columns_ahead, hinted, prefetched
 from pullback.schedule.contraction.emit.region import Region
 from pullback.schedule.contraction.emit.round_copy import RoundCopy
 from pullback.schedule.contraction.emit.transposed_store import MANY, from_memory, stored_across
 from pullback.schedule.contraction.emit.widened_copy import Wide
-from pullback.schedule.contraction.plan.blocking import Blocking, round_count, task_count
-from pullback.schedule.contraction.plan.own import is_own
-from pullback.schedule.contraction.plan.register_tiles import Rows
-from pullback.schedule.contraction.plan.skips import Skip
-from pullback.schedule.contraction.plan.task_order import is_by_rows, terms
+from pullback.schedule.contraction.plan.blocking import Blocking, Packing, Rows, packed
 from pullback.schedule.contraction.problem.problem import Factor, Problem
-from pullback.schedule.contraction.problem.widen import is_worth_a_copy
 from pullback.schedule.pointwise import buffer_readers, point_of, tasks
 from pullback.te.graph import Lower
 from pullback.tir import (
@@ -95,43 +82,24 @@ Reader = Callable[[Spot], PrimExpr]
 class Lowering:
     """Writes the kernel of a blocked contraction."""
 
-    def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer], threads: bool) -> None:
-        """``flat``: inputs of the kernel that have one axis in it; filled here. ``threads``: are worth it."""
-        self.problem, self.blocking, self.threads = problem, blocking, threads
-        self.group, self.anchor, self.extents = problem.group, problem.anchor, problem.extents
+    def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer]) -> None:
+        """``flat``: inputs of the kernel that have one axis in it; filled here."""
+        self.problem, self.blocking, self.threads = problem, blocking, blocking.threads
+        self.group, self.anchor = problem.group, problem.anchor
+        self.extents, self.inner, self.skips = problem.extents, blocking.inner, blocking.skips
         self.lower = Lower(buffer_readers(self.group))
-        self.regions = {
-            f: Region(problem, f, blocking.inner, blocking.column) for f, w in blocking.ways.items() if w == "region"
-        }
-        self.own = self._copied_by_threads()
+        self.own = blocking.thread_private
+        packing = blocking.packing
+        self.regions = {f: Region(problem, f, blocking.inner, blocking.column) for f in packed(packing, Packing.REGION)}
         self.panels = {
             f: Panels(problem, blocking, f, self._scope(f), partial(self._element, f))
-            for f, way in blocking.ways.items()
-            if way == "panels"
+            for f in packed(packing, Packing.PANELS)
         }
-        self.wide = {
-            f: Wide.of(self.group, f, flat)
-            for f, way in blocking.ways.items()
-            if way == "direct" and is_worth_a_copy(problem, f)
-        }
-        self.rounds = {f: RoundCopy.of(problem, f, blocking) for f, way in blocking.ways.items() if way == "round"}
+        self.wide = {f: Wide.of(self.group, f, flat) for f in packing if f in blocking.widened}
+        self.rounds = {f: RoundCopy.of(problem, f, blocking) for f in packed(packing, Packing.ROUND)}
         self.next_round = NextRound(problem, blocking, self._element)
-        self.turned = {f: self._turned_buffer(f) for f, way in blocking.ways.items() if way == "turned"}
-        self.skips = Skip.of(problem, blocking)
-        self.partial = self._partial_buffer() if blocking.chunks is not None else None
-
-    def _copied_by_threads(self) -> frozenset[Factor]:
-        """The factors that are copied as a whole, by each thread for itself."""
-        parts, outermost = self.blocking.chunks or 1, self._outermost()
-        has_tasks = task_count(self.problem, self.blocking.inner) * parts > 1
-        if not self.threads or not self.problem.terms or not has_tasks:
-            return frozenset()
-        copied = [f for f, way in self.blocking.ways.items() if way in ("panels", "turned")]
-        return frozenset(f for f in copied if is_own(self.problem, f, divided=parts > 1 or outermost in f.axes))
-
-    def _outermost(self) -> Var | None:
-        """The axis of the result along which tasks go last, if there are several of them."""
-        return next((v for v in self._task_order() if self.blocking.inner[v] < self.extents[v]), None)
+        self.turned = {f: self._turned_buffer(f) for f in packed(packing, Packing.TRANSPOSED)}
+        self.partial = self._partial_buffer() if blocking.split_k is not None else None
 
     def _scope(self, factor: Factor) -> str:
         return "local" if factor in self.own else "workspace"
@@ -140,7 +108,7 @@ class Lowering:
         """The loops that copy factors as a whole for all threads; each may run beside the others."""
         if not self.problem.terms:
             return []
-        outermost = self._outermost()
+        outermost = self.blocking.outermost
         return [
             *(panels.copy(self.threads, outermost) for f, panels in self.panels.items() if f not in self.own),
             *(self._turn(f, buffer, self.threads) for f, buffer in self.turned.items() if f not in self.own),
@@ -219,34 +187,16 @@ class Lowering:
             return self.blocking.tile.columns
         return dict(self.blocking.rows).get(v, 1)
 
-    def _order(self, by_rows: bool = False) -> list[Var]:
-        """Axes of the result, those of the register tile innermost; what needs no region of its own is outermost. Rows
-        of a depthwise convolution share nothing, as each column has its own factors: there tiles go on with what is
-        beside them in memory (the gradient of 96 channels of 64 x 64, stride 2: 0.7 of the time)."""
-        rows = [v for v, _ in self.blocking.rows]
-        columns = [self.blocking.column]
-        last = [*rows, *columns] if by_rows or columns[0] in self.blocking.a.axes else [*columns, *rows]
-        others = [v for v in self.problem.outputs if v not in last]
-        return [*others, *last]
-
-    def _task_order(self) -> list[Var]:
-        """The axes of the result as tasks go through them, outermost first."""
-        if self.blocking.column is not self.problem.outputs[-1]:
-            return list(self.problem.outputs)  # else threads would write to the same lines all the time
-        return self._order(is_by_rows(self.problem, self.blocking))
-
     def _tasks(self) -> Stmt:
-        blocks = [(v, -(-self.extents[v] // self.blocking.inner[v])) for v in self._task_order()]
+        blocks = [(v, -(-self.extents[v] // self.inner[v])) for v in self.blocking.task_order]
         numbers = {v: Var(f"{v.name}_block") for v, count in blocks if count > 1}
-        bases: dict[Var, PrimExpr] = {
-            v: numbers[v] * self.blocking.inner[v] if v in numbers else as_expr(0) for v, _ in blocks
-        }
+        bases: dict[Var, PrimExpr] = {v: numbers[v] * self.inner[v] if v in numbers else as_expr(0) for v, _ in blocks}
         axes, sizes = list(numbers.values()), [count for _, count in blocks if count > 1]
         next_task = following(axes, sizes)
-        later = {v: next_task[numbers[v]] * self.blocking.inner[v] if v in numbers else bases[v] for v in bases}
-        if self.blocking.chunks is None and round_count(self.problem, self.blocking.inner) > 1:
+        later = {v: next_task[numbers[v]] * self.inner[v] if v in numbers else bases[v] for v in bases}
+        if self.blocking.split_k is None and self.blocking.round_count > 1:
             body = self._resumed(bases, later)
-        elif self.blocking.chunks is None:
+        elif self.blocking.split_k is None:
             first = {k: as_expr(0) for k in self.problem.reduced}
             body = self._round(
                 bases | first, lambda spot, rows, columns: self._whole_tile(spot, rows, columns, later | first)
@@ -254,8 +204,8 @@ class Lowering:
         else:
             chunk = Var("chunk")
             body = self._rounds(bases, chunk)
-            axes, sizes = [chunk, *axes], [self.blocking.chunks, *sizes]
-            if self.blocking.chunks == 1:
+            axes, sizes = [chunk, *axes], [self.blocking.split_k, *sizes]
+            if self.blocking.split_k == 1:
                 axes, sizes, body = axes[1:], sizes[1:], substitute(body, {chunk: as_expr(0)})
         for own in (*self.regions.values(), *self.rounds.values()):
             body = Allocate(own.buffer, body)
@@ -264,8 +214,8 @@ class Lowering:
     def _resumed(self, bases: Mapping[Var, PrimExpr], later: Mapping[Var, PrimExpr]) -> Stmt:
         """Whole sums, in rounds of as many terms as stay in the caches: the task keeps its sums from round to round.
         ``later``: the first values of the task that follows."""
-        inner, turn = self.blocking.inner, Var("turn")
-        count = round_count(self.problem, inner)
+        inner, turn = self.inner, Var("turn")
+        count = self.blocking.round_count
         axes = [*(v for v in self.problem.outputs if v is not self.blocking.column), self.blocking.column]  # as vectors
         shape = tuple(-(-inner[v] // self._step(v)) * self._step(v) for v in axes)
         sums = Buffer("sums", shape, self.anchor.dtype, "local")
@@ -286,15 +236,15 @@ class Lowering:
 
     def _starts(self, number: PrimExpr) -> dict[Var, PrimExpr]:
         """Where the round of this number begins along each axis of the sum."""
-        inner, axes = self.blocking.inner, self.problem.reduced
+        inner, axes = self.inner, self.problem.reduced
         place = point_of(number, axes, [-(-self.extents[k] // inner[k]) for k in axes])
         return {k: block * inner[k] for k, block in place.items()}
 
     def _rounds(self, bases: Mapping[Var, PrimExpr], chunk: Var) -> Stmt:
         """The rounds of one chunk of the sum."""
-        chunks = self.blocking.chunks
+        chunks = self.blocking.split_k
         assert chunks is not None
-        total = round_count(self.problem, self.blocking.inner)
+        total = self.blocking.round_count
         each = -(-total // chunks)
         turn = Var("turn")
         number: PrimExpr = chunk * each + turn if each > 1 else chunk
@@ -312,8 +262,8 @@ class Lowering:
         fills += [own.copy(bases, self.extents, partial(self._element, f)) for f, own in self.rounds.items()]
         place: dict[Var, PrimExpr] = {k: as_expr(0) for k in self.problem.reduced}
         body: Callable[[dict[Var, PrimExpr]], Stmt] = lambda found: self._edges(bases, found, tile)  # noqa: E731
-        free = [v for v in self._order() if not any(v in f.axes for f in self.regions)]
-        for v in reversed([*free, *(v for v in self._order() if v not in free)]):
+        free = [v for v in self.blocking.tile_order if not any(v in f.axes for f in self.regions)]
+        for v in reversed([*free, *(v for v in self.blocking.tile_order if v not in free)]):
             body = self._along(v, bases, body)
         return seq(*fills, body(place))
 
@@ -321,7 +271,7 @@ class Lowering:
         self, v: Var, bases: Mapping[Var, PrimExpr], body: Callable[[dict[Var, PrimExpr]], Stmt]
     ) -> Callable[[dict[Var, PrimExpr]], Stmt]:
         """A loop over the steps of an axis inside the task; ``place`` holds the number of the step."""
-        step, inner, extent = self._step(v), self.blocking.inner[v], self.extents[v]
+        step, inner, extent = self._step(v), self.inner[v], self.extents[v]
         count = -(-min(inner, extent) // step)
         size = as_expr(count)
         if extent % inner and inner < extent and count > 1:
@@ -394,7 +344,7 @@ class Lowering:
 
     def _accumulate(self, acc: Buffer, spot: Spot, rows: int, columns: int, ahead: Hints | None = None) -> Stmt:
         """The terms of this round, and among them what is asked for ``ahead``, row by row."""
-        inner, axes = self.blocking.inner, terms(self.problem, self.blocking)
+        inner, axes = self.inner, self.blocking.term_order
         whole = {k: Var(k.name) for k in self.problem.reduced}
         moved = spot.at(whole)
 
@@ -403,7 +353,7 @@ class Lowering:
             return store(acc, (r, j), self.group.machine.multiply_add(a, b, acc[r, j]))
 
         body = self._over_tile(moved, rows, columns, multiply)
-        if streams_columns(self.problem, self.blocking):
+        if self.blocking.prefetches_columns:
             body = seq(self._columns_ahead(moved, axes[-1], columns), body)
         lanes = max(1, self.group.machine.vector_bytes // 4)
         size = self._count(rows) * -(-columns // lanes)
@@ -498,7 +448,7 @@ class Lowering:
     def _partial_buffer(self) -> Buffer:
         column = self.blocking.column
         sizes = [self.extents[v] for v in self.problem.outputs if v is not column]
-        shape = (self.blocking.chunks or 1, *sizes, self.extents[column])
+        shape = (self.blocking.split_k or 1, *sizes, self.extents[column])
         return Buffer("partial", shape, self.anchor.dtype, "workspace")
 
     def _partial_place(self, chunk: PrimExpr, value: Mapping[Var, PrimExpr]) -> tuple[PrimExpr, ...]:
@@ -530,7 +480,7 @@ class Lowering:
         """Add the partial sums, pair by pair, and finish."""
         assert self.partial is not None
         partial = self.partial
-        chunks = self.blocking.chunks or 1
+        chunks = self.blocking.split_k or 1
 
         def total(value: Mapping[Var, PrimExpr]) -> PrimExpr:
             terms = [partial[self._partial_place(as_expr(c), value)] for c in range(chunks)]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.schedule.contraction.emit.prefetch import Hints
-from pullback.schedule.contraction.plan.blocking import Blocking
+from pullback.schedule.contraction.plan.blocking import Blocking, Packing
 from pullback.schedule.contraction.problem.memory import distance, leaves_second_cache
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.pointwise import point_of
@@ -48,7 +48,7 @@ class NextRound:
     def hints(self, tile: Place, bases: Place) -> Hints | None:
         """For each row of a register tile. ``tile``: its number in its round, along each axis of the result;
         ``bases``: the first values of the next round's axes."""
-        copied = [f for f in self.blocking.ways if self._is_copied(f)]
+        copied = [f for f in self.blocking.packing if self._is_copied(f)]
 
         def of_row(row: PrimExpr) -> Stmt:
             return seq(*(hint for f in copied for hint in self._lines(f, tile, row, bases)))
@@ -57,7 +57,11 @@ class NextRound:
 
     def _is_copied(self, factor: Factor) -> bool:
         """Whether rounds copy a matrix from beyond the second cache."""
-        if self.blocking.ways[factor] not in ("round", "region") or not factor.is_input or factor.is_window:
+        if (
+            self.blocking.packing[factor] not in (Packing.ROUND, Packing.REGION)
+            or not factor.is_input
+            or factor.is_window
+        ):
             return False
         return leaves_second_cache(self.problem, factor) and any(k in factor.axes for k in self.problem.reduced)
 

@@ -19,9 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from pullback.schedule.contraction.plan.blocking import FIRST, STREAM, Blocking
-from pullback.schedule.contraction.problem.problem import Problem
-from pullback.schedule.contraction.problem.widen import is_worth_a_copy
+from pullback.schedule.contraction.figures import STREAM
+from pullback.schedule.contraction.problem.memory import lines_of_rows
 from pullback.tir import (
     Buffer,
     BufferLoad,
@@ -84,17 +83,6 @@ def prefetched(finish: Stmt, column: Var, columns: int) -> list[Stmt]:
     return hints
 
 
-def streams_columns(problem: Problem, blocking: Blocking) -> bool:
-    """Whether a register tile reads its columns where they lie, from the second cache or from farther away. Tiles of 16
-    registers are left alone: nobody measured them."""
-    b, last = blocking.b, problem.reduced[-1] if problem.reduced else None
-    is_plain = blocking.ways[b] == "direct" and b.is_input and not b.is_window and not is_worth_a_copy(problem, b)
-    if last not in b.axes or not is_plain or problem.group.machine.has_small_tiles:
-        return False
-    size, depth = nbytes(b.source.dtype), math.prod(blocking.inner[k] for k in problem.reduced)
-    return depth * LINE * _lines(blocking.tile.columns * size, b.strides[last] * size) > FIRST
-
-
 def columns_ahead(load: PrimExpr, column: Var, columns: int, apart: int) -> Stmt:
     """Hints for all lines of a load in the loop of ``columns`` over ``column``, whose rows lie ``apart`` elements."""
     load = load.value if isinstance(load, Cast) else load
@@ -105,12 +93,7 @@ def columns_ahead(load: PrimExpr, column: Var, columns: int, apart: int) -> Stmt
         place = minimum(line * (LINE // size), columns - 1)
         return Prefetch(load.buffer, tuple(substitute(i, {column: place}) for i in indices))
 
-    return loop("line", _lines(columns * size, apart * size), hint, "unrolled")
-
-
-def _lines(width: int, apart: int) -> int:
-    """Of so many bytes: one more where rows do not all begin with a line."""
-    return -(-width // LINE) + (apart % LINE != 0)
+    return loop("line", lines_of_rows(columns * size, apart * size), hint, "unrolled")
 
 
 def _places(finish: Stmt, column: Var) -> Sequence[Place]:

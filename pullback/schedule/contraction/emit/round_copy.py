@@ -27,7 +27,6 @@ from pullback.tir.visitor import loads
 Place = Mapping[Var, PrimExpr]
 _AHEAD = 8  # lines that are asked for before they are copied (4: as fast; of 10 x 24x603x301 0.84 of the time without)
 _FEW = 16  # prefetches that are written out
-_WIDER = 4 / 3  # of a tile's rows: the vector that copies them at once, at the most
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +47,11 @@ class RoundCopy:
         *outer, last = sorted(factor.axes, key=lambda v: -distance(problem, factor, v))
         inner = {v: blocking.inner[v] for v in (*outer, last)}
         step = blocking.tile.columns if last is blocking.column else dict(blocking.rows).get(last)
-        if step is None or not (last is blocking.column or copies_rows(step)):
+        if factor not in blocking.packed_by_tile:
             step, width = None, _apart(inner[last], nbytes(factor.dtype))
         else:
-            width = step if last is blocking.column else _vector(step)
+            assert step is not None
+            width = step if last is blocking.column else 1 << (step - 1).bit_length()
         shape = [*(inner[v] for v in outer), width]
         if step is not None:
             shape[-2:-1] = [count | 1 for count in shape[-2:-1]]  # else tiles might begin in the same set of the cache
@@ -108,15 +108,6 @@ class RoundCopy:
             return Prefetch(element.buffer, element.indices)
 
         return loop("line", lines, hint, "unrolled" if lines <= _FEW else "serial")
-
-
-def copies_rows(rows: int) -> bool:
-    """Whether one vector copies so many rows, of which a tile then reads one term after the other."""
-    return _vector(rows) <= _WIDER * rows
-
-
-def _vector(rows: int) -> int:
-    return 1 << (rows - 1).bit_length()
 
 
 def _apart(count: int, size: int) -> int:

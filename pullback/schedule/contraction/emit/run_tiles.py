@@ -13,7 +13,6 @@ from pullback.schedule.contraction.emit.epilogue import finished, whole_or_rest
 from pullback.schedule.contraction.emit.flat_region import FlatRegion
 from pullback.schedule.contraction.emit.lower import Lowering, Spot
 from pullback.schedule.contraction.plan.blocking import Blocking
-from pullback.schedule.contraction.plan.runs import row_length, run_length, shared
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.tir import (
     Allocate,
@@ -34,20 +33,19 @@ from pullback.tir import (
 class RunLowering(Lowering):
     """Writes the kernel of a contraction whose vectors run on from row to row."""
 
-    def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer], threads: bool) -> None:
-        super().__init__(problem, blocking, flat, threads)
-        assert blocking.run is not None
-        self.run, self.skips = blocking.run, {}
-        b, inner = blocking.b, blocking.inner
-        self.row, self.length = row_length(problem, b, inner), run_length(problem, b, inner)
-        self.regions = {b: FlatRegion(problem, b, inner, blocking.column, shared=shared(problem, b))}
+    def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer]) -> None:
+        super().__init__(problem, blocking, flat)
+        assert blocking.run is not None and blocking.flat is not None
+        self.run, self.row, self.length = blocking.run, blocking.flat.row, blocking.flat.length
+        region = FlatRegion(problem, blocking.b, blocking.inner, blocking.column, blocking.flat)
+        self.regions = {blocking.b: region}
 
     def _round(self, bases: Mapping[Var, PrimExpr], tile: Callable[[Spot, int, int], Stmt]) -> Stmt:
         """Fill the region, then run along it for each tile's rows."""
         image = (self.run, self.blocking.column)
         place: dict[Var, PrimExpr] = {v: as_expr(0) for v in (*self.problem.reduced, *image)}
         body: Callable[[dict[Var, PrimExpr]], Stmt] = lambda found: self._rows(bases, found)  # noqa: E731
-        order = [v for v in self._order() if v not in image]
+        order = [v for v in self.blocking.tile_order if v not in image]
         free = [v for v in order if not any(v in f.axes for f in self.regions)]
         for v in reversed([*(v for v in order if v not in free), *free]):
             body = self._along(v, bases, body)
@@ -77,7 +75,7 @@ class RunLowering(Lowering):
 
     def _lines(self, bases: Mapping[Var, PrimExpr]) -> PrimExpr:
         """Rows of the image that the task computes."""
-        inner, extent = self.blocking.inner[self.run], self.extents[self.run]
+        inner, extent = self.inner[self.run], self.extents[self.run]
         return as_expr(inner) if extent % inner == 0 else minimum(as_expr(extent) - bases[self.run], inner)
 
     def _tile(self, spot: Spot, rows: int, columns: int, kept: Buffer, first: PrimExpr) -> Stmt:

@@ -19,7 +19,6 @@ from pullback.schedule.contraction.emit.run_tiles import RunLowering
 from pullback.schedule.contraction.emit.tap_tiles import TapLowering
 from pullback.schedule.contraction.plan.blocking import Blocking
 from pullback.schedule.contraction.problem.problem import Problem
-from pullback.schedule.cost import worth_threads
 from pullback.tir import Allocate, Buffer, For, If, IntImm, Stmt, Var, as_expr, seq
 from pullback.tir.visitor import substitute
 
@@ -29,8 +28,7 @@ _UNEVEN = 2  # times as many tasks as another loop has, at the most
 def side_by_side(problems: Sequence[tuple[Problem, Blocking]], flat: dict[Buffer, Buffer]) -> Stmt:
     """The loops of all parts, none of which reads what another one writes. ``flat``: inputs of the kernel that have one
     axis in it; filled here."""
-    threads = worth_threads(sum(problem.nanoseconds for problem, _ in problems))
-    parts = [_lowering(blocking)(problem, blocking, flat, threads) for problem, blocking in problems]
+    parts = [_lowering(blocking)(problem, blocking, flat) for problem, blocking in problems]
     own = [part.own_copies() for part in parts]
     stages = [_by_turns(_some(stage)) for stage in itertools.zip_longest(*(part.copies() for part in parts))]
     for number, stage in enumerate(itertools.zip_longest(*(part.sums() for part in parts))):

@@ -1,4 +1,4 @@
-"""Other ways to cut up a contraction, that take every sum in the same order: what tuning may choose from.
+"""Other packing to cut up a contraction, that take every sum in the same order: what tuning may choose from.
 
 The order of a sum is fixed by the partial sums and the rounds of terms. These stay; the register tile and what a task
 covers of the result's axes may change.
@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pullback.ir.errors import InternalError
-from pullback.schedule.contraction.plan.blocking import REGION_BYTES, Blocking, region_bytes
-from pullback.schedule.contraction.plan.register_tiles import Rows
+from pullback.schedule.contraction.figures import REGION_BYTES
+from pullback.schedule.contraction.plan.blocking import Draft, Rows
+from pullback.schedule.contraction.plan.counts import region_bytes
 from pullback.schedule.contraction.plan.runs import run_length
 from pullback.schedule.contraction.plan.tap_columns import tap_length
 from pullback.schedule.contraction.plan.task_order import order_of_sums
@@ -22,14 +23,14 @@ from pullback.schedule.tuning import Choice
 from pullback.tir import Var
 
 
-def choice_of(problem: Problem, blocking: Blocking) -> Choice:
+def choice_of(problem: Problem, blocking: Draft) -> Choice:
     """The choice that gives this blocking."""
     number = problem.outputs.index
     rows = tuple((number(v), count) for v, count in blocking.rows)
     return Choice(rows, blocking.tile.columns, tuple(blocking.inner[v] for v in problem.outputs))
 
 
-def chosen(problem: Problem, blocking: Blocking, choice: Choice | None) -> Blocking:
+def chosen(problem: Problem, blocking: Draft, choice: Choice | None) -> Draft:
     """The blocking as the choice has it. An InternalError when the choice is that of another problem."""
     if choice is None:
         return blocking
@@ -39,7 +40,7 @@ def chosen(problem: Problem, blocking: Blocking, choice: Choice | None) -> Block
     return result
 
 
-def _with(problem: Problem, blocking: Blocking, choice: Choice) -> Blocking | None:
+def _with(problem: Problem, blocking: Draft, choice: Choice) -> Draft | None:
     """The blocking of a choice, or None when it would not cover the result in whole tiles, or sum in another order."""
     if len(choice.covers) != len(problem.outputs):
         return None
@@ -55,11 +56,11 @@ def _with(problem: Problem, blocking: Blocking, choice: Choice) -> Blocking | No
     if any(problem.extents[v] % count for v, count in rows[:-1]) or any(problem.extents[v] < n for v, n in rows):
         return None
     tile = Tile(math.prod(count for _, count in rows), choice.columns)
-    found = replace(blocking, rows=rows, tile=tile, inner={**blocking.inner, **covers})
+    found = blocking.revised(rows=rows, tile=tile, inner={**blocking.inner, **covers})
     return found if order_of_sums(problem, found) == order_of_sums(problem, blocking) else None
 
 
-def other_tiles(problem: Problem, blocking: Blocking, most: int = 8) -> list[Choice]:
+def other_tiles(problem: Problem, blocking: Draft, most: int = 8) -> list[Choice]:
     """Other register tiles, the best first by the estimate that the default is the best of; none of sums in lanes."""
     if not blocking.rows or blocking.summed is not None:
         return []
@@ -85,7 +86,7 @@ def other_tiles(problem: Problem, blocking: Blocking, most: int = 8) -> list[Cho
     return found
 
 
-def _covering(problem: Problem, blocking: Blocking, counts: list[int], columns: int) -> Choice:
+def _covering(problem: Problem, blocking: Draft, counts: list[int], columns: int) -> Choice:
     """A choice with this tile whose tasks are as large as before, in whole tiles."""
     rows = tuple((v, count) for (v, _), count in zip(blocking.rows, counts, strict=True))
     steps, covers = _steps(problem, blocking, rows, columns), []
@@ -96,14 +97,14 @@ def _covering(problem: Problem, blocking: Blocking, counts: list[int], columns: 
     return Choice(tuple((problem.outputs.index(v), count) for v, count in rows), columns, tuple(covers))
 
 
-def _steps(problem: Problem, blocking: Blocking, rows: Rows, columns: int) -> dict[Var, int]:
+def _steps(problem: Problem, blocking: Draft, rows: Rows, columns: int) -> dict[Var, int]:
     """How far a register tile of these rows and columns reaches along its axes; running rows are taken as wholes, and
     so are the channels of all taps."""
     whole = {blocking.column, blocking.taps} if blocking.run is not None or blocking.taps is not None else set()
     return dict(rows) | {blocking.column: columns} | {v: problem.extents[v] for v in whole if v is not None}
 
 
-def other_tasks(problem: Problem, blocking: Blocking) -> Iterator[Choice]:
+def other_tasks(problem: Problem, blocking: Draft) -> Iterator[Choice]:
     """The same tile in tasks of half and twice the size along each axis, where tasks copy data for themselves."""
     if not blocking.has_region or blocking.summed is not None:
         return
@@ -115,5 +116,5 @@ def other_tasks(problem: Problem, blocking: Blocking) -> Iterator[Choice]:
             size = min(extent, -(-size // step) * step)
             other = replace(choice, covers=(*choice.covers[:k], size, *choice.covers[k + 1 :]))
             changed = _with(problem, blocking, other) if size != cover else None
-            if changed is not None and region_bytes(changed.ways, changed.inner) <= 2 * REGION_BYTES:
+            if changed is not None and region_bytes(changed.packing, changed.inner) <= 2 * REGION_BYTES:
                 yield other

@@ -1,112 +1,140 @@
-"""How a contraction is cut up: the vector axis, the register tile, and what one task does (chosen by `choice.py`)."""
+"""How a contraction is blocked: what the loops over tasks, rounds, register tiles and terms are, and what is packed.
+
+``plan/`` fills a :class:`Draft`, decision by decision, and makes a :class:`Blocking` of it when all are taken
+(``finish.py``). ``emit/`` writes its loops, and asks plan nothing else.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any
 
-from pullback.schedule.contraction.plan.register_tiles import Rows
-from pullback.schedule.contraction.problem.memory import region_shape
-from pullback.schedule.contraction.problem.problem import Factor, Problem
-from pullback.schedule.group import Machine
+from pullback.schedule.affine import Affine
+from pullback.schedule.contraction.problem.problem import Factor
 from pullback.schedule.tiles import Tile
-from pullback.tir import Var
-from pullback.tir.expr import nbytes
+from pullback.tir import PrimExpr, Var, maximum, minimum
 
-THREADS = 4  # among which tasks are divided, as a rule
-REGION_BYTES = 64 * 1024  # of data that a task copies or computes for itself: it is to stay in the nearer caches
-FIRST = 32 * 1024  # bytes of columns that stay in the first cache
-SECOND = 384 * 1024  # bytes that stay in the second cache
-LARGE = 1024 * 1024  # of a matrix that does not
-LEAVES = 1280 * 1024  # of one that leaves the second cache before its rows come again
-STREAM = 256 * 1024  # of one that does not stay there beside what else is read
-FEW_TILES = 3  # of rows, that read the same column or line
-_SETS = 64 * 1024  # bytes from one line of a set of the second cache to the next one, at the least
-_WAYS = {64: 16}  # lines that a set holds, by the bytes of a vector: CPUs with narrower ones have smaller caches
-_FEW_WAYS = 8
+Rows = tuple[tuple[Var, int], ...]  # axes of a register tile with their number of rows, outermost first
+
+
+class Packing(Enum):
+    """How a register tile reads a factor."""
+
+    DIRECT = "direct"  # from memory, where it lies
+    REGION = "region"  # each task copies, or computes, the box that it reads
+    ROUND = "round"  # each round of a task packs what it reads
+    PANELS = "panels"  # packed as a whole beforehand, in blocks of the tile's columns or rows
+    TRANSPOSED = "transposed"  # packed as a whole beforehand, the tile's rows innermost
+
+
+Packings = Mapping[Factor, Packing]
+
+
+def packed(packing: Packings, *schemes: Packing) -> list[Factor]:
+    """The factors that are read in one of these packing."""
+    return [factor for factor, scheme in packing.items() if scheme in schemes]
 
 
 @dataclass(frozen=True, eq=False)
-class Blocking:
-    """``a`` is read along rows, ``b`` along ``column``, the axis of vectors (but for those with ``summed``).
+class Draft:
+    """``a`` is read along rows, ``b`` along ``column``, the vector axis (but for those with ``summed``).
 
     ``inner`` says how many values of an axis one task (or, for an axis of the sum, one round of a task) covers. A task
-    keeps its sums from round to round. With ``chunks``, the rounds are divided among that many partial sums, which a
+    keeps its sums from round to round. With ``split_k``, the rounds are divided among that many partial sums, which a
     second loop adds up.
     """
 
     column: Var
     a: Factor
     b: Factor
-    rows: Rows  # axes of the register tile with their number of rows, outermost first
+    rows: Rows
     tile: Tile
-    ways: Mapping[Factor, str]  # direct: read from memory; region, round: a task's own copy, that of a round of terms;
-    #   else copied as a whole before: panels: in blocks of the tile's columns or rows; turned: its rows innermost
+    packing: Packings
     inner: Mapping[Var, int]
-    chunks: int | None
-    summed: Var | None = None  # the axis of vectors, if it is one of the sum: the tile's sums have a vector each
+    split_k: int | None = None
+    summed: Var | None = None  # the vector axis, if it is one of the sum: each accumulator is a vector of one sum
     run: Var | None = None  # the axis of an image's rows, if vectors and columns of a tile go on from one to the next
     taps: Var | None = None  # that of a filter's taps, likewise
 
     @property
     def has_region(self) -> bool:
-        return "region" in self.ways.values()
+        return Packing.REGION in self.packing.values()
 
     @property
     def has_round(self) -> bool:
-        """Whether each round of a task copies what it reads of a factor."""
-        return "round" in self.ways.values()
+        """Whether each round of a task packs what it reads of a factor."""
+        return Packing.ROUND in self.packing.values()
+
+    def revised(self, **changes: Any) -> Draft:
+        """A draft with other values of these fields."""
+        return Draft(**{f.name: getattr(self, f.name) for f in fields(Draft)} | changes)
 
 
-def region_bytes(ways: Mapping[Factor, str], inner: Mapping[Var, int]) -> int:
-    """Bytes of all regions of a task."""
-    regions = [f for f, way in ways.items() if way == "region"]
-    return sum(math.prod(region_shape(f, inner)) * nbytes(f.source.dtype) for f in regions)
+@dataclass(frozen=True)
+class Skip:
+    """An axis of the sum, ``tap``, matters for a tile only where ``window``, the source's place without the tap, plus
+    ``step`` times the tap comes between ``low`` and ``high``. ``reach``: by how much the place varies inside a tile,
+    downwards and upwards."""
+
+    tap: Var
+    step: int
+    window: Affine
+    low: int
+    high: int
+    reach: tuple[int, int]
+    extent: int
+
+    def count(self, place: Mapping[Var, int]) -> int:
+        """How many taps matter for the tile whose first values of the result's axes are ``place``."""
+        first, end = self._range(self.window.const + sum(c * place[v] for v, c in self.window.terms.items()))
+        return max(0, min(end, self.extent) - max(first, 0))
+
+    def _range(self, index: Any) -> tuple[Any, Any]:
+        """The taps that matter for a tile whose first place is ``index``, a number or an expression: from the first to
+        the one after the last."""
+        before, after = self.low - (index + self.reach[1]), self.high - 1 - (index + self.reach[0])
+        least, most = (before, after) if self.step > 0 else (-1 * after, -1 * before)
+        step = abs(self.step)
+        return (least + (step - 1)) // step, most // step + 1
+
+    def taps(self, place: Mapping[Var, PrimExpr]) -> tuple[PrimExpr, PrimExpr]:
+        """(first tap, number of taps) of the tile whose first values of the result's axes are ``place``."""
+        first, end = self._range(self.window.at(place))
+        first = maximum(first, 0)
+        return first, maximum(minimum(end, self.extent) - first, 0)
 
 
-def task_count(problem: Problem, inner: Mapping[Var, int]) -> int:
-    """How many tasks there are, if each computes whole sums."""
-    return math.prod(-(-problem.extents[v] // inner[v]) for v in problem.outputs)
+@dataclass(frozen=True)
+class Flat:
+    """Of a region whose last two axes are one in memory, so that vectors go on from a row to the next one.
+
+    ``length``: columns from the first result of a task to its last one, in whole vectors; ``row``: elements from row to
+    row; ``shared``: zeros at the end of a row that are those at the beginning of the next one; ``apart``: rows from one
+    that is read to the next.
+    """
+
+    length: int
+    row: int
+    shared: int = 0
+    apart: int = 1
 
 
-def tasks_of_rows(problem: Problem, b: Factor, inner: Mapping[Var, int]) -> int:
-    """How many tasks read the same of ``b``."""
-    return math.prod(-(-problem.extents[v] // inner[v]) for v in problem.outputs if v not in b.axes)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Blocking(Draft):
+    """A draft whose decisions are all taken, and what follows from them: the orders of axes are outermost first."""
 
-
-def round_count(problem: Problem, inner: Mapping[Var, int]) -> int:
-    """How many rounds the whole sums take."""
-    return math.prod(-(-problem.extents[k] // inner[k]) for k in problem.reduced)
-
-
-def part_count(problem: Problem, inner: Mapping[Var, int]) -> int:
-    """Tasks, if each round is one."""
-    return task_count(problem, inner) * round_count(problem, inner)
-
-
-def lines_of_sets(machine: Machine, apart: int) -> int:
-    """How many lines of memory, so many bytes apart, stay in the second cache: whole powers of two apart, they compete
-    for a few sets of it."""
-    return _WAYS.get(machine.vector_bytes, _FEW_WAYS) * _SETS // math.gcd(_SETS, apart)
-
-
-def matrix_count(problem: Problem) -> int:
-    """How many there are of each factor, one for each product of the batch or of the groups."""
-    return math.prod(problem.extents[v] for v in problem.outputs if all(v in f.axes for f in problem.factors))
-
-
-def copies(problem: Problem, blocking: Blocking) -> dict[Factor, int]:
-    """Elements of each region that all tasks copy, in all rounds."""
-    return copies_of(problem, blocking.ways, blocking.inner)
-
-
-def copies_of(problem: Problem, ways: Mapping[Factor, str], inner: Mapping[Var, int]) -> dict[Factor, int]:
-    """Likewise, of tasks that are not chosen yet."""
-    regions = [f for f, way in ways.items() if way == "region"]
-    return {f: math.prod(region_shape(f, inner)) * part_count(problem, inner) for f in regions}
-
-
-def partial_bytes(problem: Problem, blocking: Blocking) -> int:
-    """Of all partial sums, if there are such."""
-    return (blocking.chunks or 0) * problem.work // problem.depth * nbytes(problem.anchor.dtype)
+    threads: bool  # whether tasks are worth dividing among threads
+    task_count: int  # of whole sums
+    round_count: int  # of a whole sum
+    task_order: tuple[Var, ...]  # axes of the result as tasks go through them
+    tile_order: tuple[Var, ...]  # and as the register tiles of a task do
+    term_order: tuple[Var, ...]  # axes of the sum as a register tile goes through its terms
+    outermost: Var | None  # the first axis of several blocks as tasks go through them
+    thread_private: frozenset[Factor]  # packed as a whole by each thread for itself
+    widened: frozenset[Factor]  # read directly from a copy in the accumulator's type, made beforehand
+    packed_by_tile: frozenset[Factor]  # by rounds, each tile's part in lines of its own
+    skips: Mapping[Var, Skip]
+    prefetches_columns: bool  # some terms ahead
+    flat: Flat | None

@@ -4,35 +4,33 @@ registers."""
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
-from pullback.schedule.contraction.plan.blocking import Blocking, copies, partial_bytes, round_count
+from pullback.schedule.contraction.plan.blocking import Draft, Packing
 from pullback.schedule.contraction.plan.cost import slowness_of
-from pullback.schedule.contraction.plan.few_rows import read_once
-from pullback.schedule.contraction.plan.k_rounds import in_rounds, is_afar, is_copied_in_rounds
+from pullback.schedule.contraction.plan.counts import copies, partial_bytes, round_count
+from pullback.schedule.contraction.plan.k_rounds import in_rounds, is_afar, is_copied_in_rounds, rows_together
 from pullback.schedule.contraction.plan.lane_sums import lane_cost
+from pullback.schedule.contraction.plan.one_pass import is_streamed, jumps, read_once, streamed
 from pullback.schedule.contraction.plan.packing import (
     is_copied_by_tasks,
     may_be_copied_by_tasks,
-    plain_way,
+    packing_of_columns,
+    packing_of_rows,
+    plain_packing,
     roles,
-    way_of_columns,
-    way_of_rows,
 )
 from pullback.schedule.contraction.plan.register_tiles import register_tiles, store_cost
 from pullback.schedule.contraction.plan.runs import run_cost
-from pullback.schedule.contraction.plan.split_k import divided, in_parts, is_streamed, jumps, rows_together, streamed
-from pullback.schedule.contraction.plan.tap_columns import tap_cost
-from pullback.schedule.contraction.plan.tasks import (
-    TASKS,
+from pullback.schedule.contraction.plan.split_k import (
     chunked,
-    enough_tasks,
-    fitting,
+    divided,
     in_own_lines,
+    in_parts,
     is_better_in_parts,
     parted,
-    partial_sums,
 )
+from pullback.schedule.contraction.plan.tap_columns import tap_cost
+from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, fitting, partial_sums
 from pullback.schedule.contraction.plan.vector_axis import columns_of, cost_along, moves
 from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Problem
@@ -51,16 +49,16 @@ _BETTER = 0.9, 0.98  # of the time along an axis, of windows and of matrices: wh
 #   preferred, as it is roughly known
 
 
-def blocking_of(problem: Problem) -> Blocking | None:
+def blocking_of(problem: Problem) -> Draft | None:
     """The blocking of a problem, or None when it would be a bad one."""
     known, key = problem.group.known, ("blocking", problem)
     if key not in known:
         known[key] = _best(problem)
-    blocking: Blocking | None = known[key]
+    blocking: Draft | None = known[key]
     return blocking
 
 
-def _best(problem: Problem) -> Blocking | None:
+def _best(problem: Problem) -> Draft | None:
     """Vectors along the axis that seems the best at first sight, unless a look at all blockings finds a better one."""
     columns = columns_of(problem, problem.lanes)
     best = _along(problem, columns[0]) if columns else None
@@ -73,33 +71,33 @@ def _best(problem: Problem) -> Blocking | None:
     return other if is_better else best
 
 
-def _along(problem: Problem, column: Var) -> Blocking | None:
+def _along(problem: Problem, column: Var) -> Draft | None:
     """The blocking whose vectors lie along this axis."""
     lanes = problem.lanes
     a, b = roles(problem, column)
-    ways = {a: plain_way(a, column), b: way_of_columns(problem, b, column)}
+    packing = {a: plain_packing(a, column), b: packing_of_columns(problem, b, column)}
     row_axes = [v for v in problem.outputs if v in a.axes and v not in b.axes]
-    if not row_axes and ways[b] != "direct" and not b.is_window:
+    if not row_axes and packing[b] is not Packing.DIRECT and not b.is_window:
         return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
     row_axes = sorted(row_axes, key=lambda v: (distance(problem, a, v), -row_axes.index(v)))
     tilings = register_tiles(problem, a, row_axes, column, lanes, problem.group.machine)
-    own = ways | {b: "region"}
+    own = packing | {b: Packing.REGION}
     found = None
-    if may_be_copied_by_tasks(b, ways[b]) and not is_copied_in_rounds(problem, b, column, ways[b]):
+    if may_be_copied_by_tasks(b, packing[b]) and not is_copied_in_rounds(problem, b, column, packing[b]):
         # many tasks, or at least as many as are worth their while
         tried = (fitting(problem, tilings, column, own, lanes, n) for n in (TASKS, enough_tasks(problem)))
         found = next((f for f in tried if f is not None and is_copied_by_tasks(problem, a, b, f[-1])), None)
     if found is not None:
-        ways = own
+        packing = own
     else:
-        found = fitting(problem, tilings, column, ways, lanes)
+        found = fitting(problem, tilings, column, packing, lanes)
     rows, tile, inner = found or (*tilings[0], None)
-    ways[a] = way_of_rows(problem, a, rows, ways[a])
-    partial = Blocking(column, a, b, rows, tile, ways, partial_sums(problem, rows, tile, column, ways, lanes), None)
-    return _divided(problem, partial, partial if inner is None else replace(partial, inner=inner))
+    packing[a] = packing_of_rows(problem, a, rows, packing[a])
+    partial = Draft(column, a, b, rows, tile, packing, partial_sums(problem, rows, tile, column, packing, lanes), None)
+    return _divided(problem, partial, partial if inner is None else partial.revised(inner=inner))
 
 
-def _divided(problem: Problem, partial: Blocking, whole: Blocking) -> Blocking | None:
+def _divided(problem: Problem, partial: Draft, whole: Draft) -> Draft | None:
     """Whole sums or partial ones, and what tasks share of them; ``whole is partial`` where whole sums don't fit."""
     if (once := read_once(problem, whole)) is not None:
         return once
@@ -117,7 +115,7 @@ def _divided(problem: Problem, partial: Blocking, whole: Blocking) -> Blocking |
     return in_own_lines(problem, found)
 
 
-def _is_doubtful(problem: Problem, blocking: Blocking) -> bool:
+def _is_doubtful(problem: Problem, blocking: Draft) -> bool:
     """Whether another axis of vectors may well be better: how fast the tile is along each counts where it is small."""
     lanes = problem.lanes
     is_full = problem.extents[blocking.column] > lanes // 2
@@ -130,24 +128,24 @@ def is_of_matrices(problem: Problem) -> bool:
     return not any(f.is_window or f.dtype != f.source.dtype or is_worth_a_copy(problem, f) for f in problem.factors)
 
 
-def _is_steady(problem: Problem, blocking: Blocking) -> bool:
+def _is_steady(problem: Problem, blocking: Draft) -> bool:
     """Whether the sums are not put away and taken up again after a few terms already, time and again, or once, if they
     then come from beyond the second cache."""
     if is_streamed(problem, blocking):
         return True  # they are, and :func:`cost` knows it
     terms = math.prod(blocking.inner[k] for k in problem.reduced)
     is_far = 2 * partial_bytes(problem, blocking) > problem.group.machine.second_bytes
-    is_once = round_count(problem, blocking.inner) <= (blocking.chunks or 1)
+    is_once = round_count(problem, blocking.inner) <= (blocking.split_k or 1)
     return terms >= min(_FEW[is_far], problem.depth) or (is_once and not is_far)
 
 
-def _copies_again(problem: Problem, blocking: Blocking) -> bool:
+def _copies_again(problem: Problem, blocking: Draft) -> bool:
     """Whether tasks copy the same elements of a window into their regions so often that it counts."""
     copied = {f: n for f, n in copies(problem, blocking).items() if f.is_window}
     return moves(problem).turn * sum(n - elements(problem, f) for f, n in copied.items()) > problem.work / 10
 
 
-def cost(problem: Problem, blocking: Blocking) -> float:
+def cost(problem: Problem, blocking: Draft) -> float:
     """Time with these vectors, relative to a perfect one: here it is known how often tasks copy the same elements."""
     if blocking.summed is not None:
         return lane_cost(problem, blocking)
@@ -165,7 +163,7 @@ def cost(problem: Problem, blocking: Blocking) -> float:
         if is_afar(problem, blocking.b):
             time /= 1 + _FROM_AFAR * elements(problem, blocking.b) / problem.work
     if machine.has_small_tiles:
-        if blocking.ways[blocking.a] in ("panels", "round"):
+        if blocking.packing[blocking.a] in (Packing.PANELS, Packing.ROUND):
             time *= 1 + _TO_ROWS * elements(problem, blocking.a) / problem.work
         time *= slowness_of(problem, blocking)
     return time

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pullback.schedule.contraction.plan.blocking import Blocking
+from pullback.schedule.contraction.plan.blocking import Draft
 from pullback.schedule.contraction.plan.register_tiles import reads
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.tiles import slowness
 
 
-def slowness_of(problem: Problem, blocking: Blocking) -> float:
+def slowness_of(problem: Problem, blocking: Draft) -> float:
     """The time of a tile relative to a perfect one; sums in lanes have a cost of their own. What goes on from row to
     row or from tap to tap reads a window, of whatever kind; large tiles of other columns are as those of matrices."""
     machine, goes_on = problem.group.machine, blocking.run is not None or blocking.taps is not None
@@ -22,7 +22,7 @@ def slowness_of(problem: Problem, blocking: Blocking) -> float:
     return slowness(blocking.tile, problem.lanes, machine.registers, found)
 
 
-def uncounted(problem: Problem, blocking: Blocking) -> float:
+def uncounted(problem: Problem, blocking: Draft) -> float:
     """Likewise, where the blocking's cost does not count it: those of large tiles, which are mostly fast, do not."""
     is_counted = problem.group.machine.has_small_tiles or blocking.summed is not None
     return 1.0 if is_counted else slowness_of(problem, blocking)

@@ -8,24 +8,13 @@ where the first cache holds whole lines of both matrices.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from pullback.schedule.contraction.emit.round_copy import copies_rows
-from pullback.schedule.contraction.plan.blocking import (
-    FEW_TILES,
-    FIRST,
-    LARGE,
-    LEAVES,
-    SECOND,
-    THREADS,
-    Blocking,
-    matrix_count,
-    task_count,
-    tasks_of_rows,
-)
-from pullback.schedule.contraction.plan.register_tiles import Rows
+from pullback.schedule.contraction.figures import FIRST, LARGE, LEAVES, SECOND, THREADS
+from pullback.schedule.contraction.plan.blocking import Draft, Packing, Rows
+from pullback.schedule.contraction.plan.counts import FEW_TILES, matrix_count, round_count, task_count, tasks_of_rows
+from pullback.schedule.contraction.plan.packing import is_one_vector
 from pullback.schedule.contraction.plan.task_order import divides_copies
 from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, even
 from pullback.schedule.contraction.problem.memory import distance, elements, leaves_second_cache
@@ -64,6 +53,10 @@ _TERMS = 0, 150
 # copies do, and than lines that are read again and again from farther caches.
 _FEW_LINES = 16, 32
 _WHOLE_SUMS = 160 * 1024  # bytes of sums that stay in the second cache, and in the smallest stack of a thread
+_OWN_ROWS = 3 / 8  # of the second cache: rows that stay there while columns pass through it (of 2 MiB, on
+#   graniterapids, 1024 x 384 x 1536, GFLOP/s: 192 KiB 358, 384 380, 576 385, 768 396, 1024 391)
+_MANY_TASKS = 32  # so many that threads have even shares of such blocks
+_MOST_PANELS = 4  # that a task multiplies, at the most (8: 1.03 of the time)
 
 
 def of_panels(machine: Machine) -> Round:
@@ -73,10 +66,10 @@ def of_panels(machine: Machine) -> Round:
     return Round(second // 1024, second * 5 // 8, second // 4, 96 * 1024)
 
 
-def in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
+def in_rounds(problem: Problem, blocking: Draft) -> Draft:
     """A long sum takes its terms in rounds, each for as many rows and columns as let what they share stay in the
     caches. The task keeps its sums from round to round, so that their order is the same."""
-    if blocking.chunks is not None or blocking.a.is_window or blocking.b.is_window or blocking.has_region:
+    if blocking.split_k is not None or blocking.a.is_window or blocking.b.is_window or blocking.has_region:
         return blocking
     copying, whole = _copying(problem, blocking), _of_whole_lines(problem, blocking)
     if whole is not None and whole.inner[problem.reduced[0]] >= _FEW_LINES[copying is None]:
@@ -87,17 +80,17 @@ def in_rounds(problem: Problem, blocking: Blocking) -> Blocking:
         return blocking
     inner = round_of(problem, blocking, TASKS, _limits(problem, blocking))
     shares = any(inner[v] > step for v, step in _steps(blocking))  # else a round is of one tile: nothing to share
-    return replace(blocking, inner=inner) if shares else blocking
+    return blocking.revised(inner=inner) if shares else blocking
 
 
-def _limits(problem: Problem, blocking: Blocking) -> Round:
+def _limits(problem: Problem, blocking: Draft) -> Round:
     """Those of long panels, if columns are in such and rows do not cross a page with each term."""
-    is_of_panels = are_near(problem, blocking.ways[blocking.b]) and _column_bytes(problem, blocking) > SECOND
+    is_of_panels = are_near(problem, blocking.packing[blocking.b]) and _column_bytes(problem, blocking) > SECOND
     is_long = is_of_panels and not _is_across_pages(problem, blocking)
     return of_panels(problem.group.machine) if is_long else ROUND
 
 
-def round_of(problem: Problem, blocking: Blocking, least: int, most: Round) -> dict[Var, int]:
+def round_of(problem: Problem, blocking: Draft, least: int, most: Round) -> dict[Var, int]:
     """What a round covers of each axis: not ``most``, nor so much that there are less than ``least`` tasks."""
     steps = _steps(blocking)
     inner, depth = dict(blocking.inner), 1
@@ -121,35 +114,37 @@ def round_of(problem: Problem, blocking: Blocking, least: int, most: Round) -> d
     return inner
 
 
-def _steps(blocking: Blocking) -> Rows:
+def _steps(blocking: Draft) -> Rows:
     """The axes of which a round covers several register tiles, with their steps."""
     return ((blocking.column, blocking.tile.columns), *blocking.rows[-1:])
 
 
-def _copying(problem: Problem, blocking: Blocking) -> Blocking | None:
+def _copying(problem: Problem, blocking: Draft) -> Draft | None:
     """Rounds that copy what they read of factors that tiles would read a part of each line of, from page to page; None
     where no copy pays."""
-    a, b, ways = blocking.a, blocking.b, blocking.ways
-    own = [b] if is_copied_in_rounds(problem, b, blocking.column, ways[b]) else []
-    is_of_batch = ways[b] != "panels" and matrix_count(problem) > 1
-    plain = ("direct", "panels") if is_of_batch else ("direct",)  # all panels of a batch would be as far away
-    rows = blocking.rows if len(blocking.rows) == 1 and ways[a] in plain else ()
+    a, b, packing = blocking.a, blocking.b, blocking.packing
+    own = [b] if is_copied_in_rounds(problem, b, blocking.column, packing[b]) else []
+    is_of_batch = packing[b] is not Packing.PANELS and matrix_count(problem) > 1
+    plain = (
+        (Packing.DIRECT, Packing.PANELS) if is_of_batch else (Packing.DIRECT,)
+    )  # all panels of a batch would be as far away
+    rows = blocking.rows if len(blocking.rows) == 1 and packing[a] in plain else ()
     is_small = problem.group.machine.has_small_tiles
     if is_small:  # others had better stay where they are (8 x 639 x 85 of 509 terms: 0.85)
-        rows = tuple((v, step) for v, step in rows if copies_rows(step))
-    if _leaves_wide(problem, blocking) or any(is_copied_in_rounds(problem, a, v, "direct") for v, _ in rows):
+        rows = tuple((v, step) for v, step in rows if is_one_vector(step))
+    if _leaves_wide(problem, blocking) or any(is_copied_in_rounds(problem, a, v, Packing.DIRECT) for v, _ in rows):
         own.append(a)
     if not own:
         return None
-    if is_small and b not in own and is_copied_in_rounds(problem, b, blocking.column, ways[b], is_beside=True):
+    if is_small and b not in own and is_copied_in_rounds(problem, b, blocking.column, packing[b], is_beside=True):
         own.append(b)
     inner = round_of(problem, blocking, max(THREADS, enough_tasks(problem) // 2), COPYING)  # larger ones copy less
     runs = [min(f.axes, key=partial(distance, problem, f)) for f in own]
     is_long = all(inner[v] >= min(_RUN, problem.extents[v]) for v in runs)
-    return replace(blocking, inner=inner, ways={**ways, **dict.fromkeys(own, "round")}) if is_long else None
+    return blocking.revised(inner=inner, packing={**packing, **dict.fromkeys(own, Packing.ROUND)}) if is_long else None
 
 
-def _of_whole_lines(problem: Problem, blocking: Blocking) -> Blocking | None:
+def _of_whole_lines(problem: Problem, blocking: Draft) -> Draft | None:
     """Rounds of as many terms as the first cache holds lines of both factors, if these are whole lines of matrices: so
     memory is read as it comes, and nothing copied (on znver3, of the time with copies, 14 x 128 x 128 sums of 512 terms
     0.74, 26 x 14 x 263 of 356 terms 0.72; without any, 50 x 40 x 40 of 300 terms 0.74, 64 x 64 x 64 of 64 0.79). None
@@ -167,18 +162,23 @@ def _of_whole_lines(problem: Problem, blocking: Blocking) -> Blocking | None:
     inner = {**blocking.inner, **{v: extents[v] for v in lines}, k: even(extents[k], terms, 1)}
     if task_count(problem, inner) < enough_tasks(problem) // 2:
         return None
-    return replace(blocking, inner=inner, ways={**blocking.ways, **dict.fromkeys(factors, "direct")})
+    return blocking.revised(inner=inner, packing={**blocking.packing, **dict.fromkeys(factors, Packing.DIRECT)})
 
 
-def is_copied_in_rounds(problem: Problem, factor: Factor, along: Var, way: str, is_beside: bool = False) -> bool:
+def is_copied_in_rounds(problem: Problem, factor: Factor, along: Var, scheme: Packing, is_beside: bool = False) -> bool:
     """Whether a factor, whose tiles lie along this axis, had better be copied round by round than read in this way: it
     is large, its lines lie apart, and it is read often enough. Panels are better, but for those of a large batch.
 
     ``is_beside``: a copy of the other one. Then it need not be large: both have so many lines that those of columns
     leave the nearest cache, unless one follows on the other (2 x 280 x 93 of 240 terms: 0.72 of the time)."""
-    if are_near(problem, way):
+    if are_near(problem, scheme):
         return False
-    if way not in ("direct", "panels") or not factor.is_input or factor.is_window or factor.strides.get(along) != 1:
+    if (
+        scheme not in (Packing.DIRECT, Packing.PANELS)
+        or not factor.is_input
+        or factor.is_window
+        or factor.strides.get(along) != 1
+    ):
         return False
     size = nbytes(factor.source.dtype)
     apart = min((distance(problem, factor, k) for k in problem.reduced), default=0) * size
@@ -186,7 +186,7 @@ def is_copied_in_rounds(problem: Problem, factor: Factor, along: Var, way: str, 
     readers, terms = _READERS[has_large_tiles], _TERMS[has_large_tiles]
     if apart < _APART or problem.work <= readers * elements(problem, factor) or problem.depth < terms:
         return False
-    if way == "direct":
+    if scheme is Packing.DIRECT:
         return is_beside or is_afar(problem, factor)
     return elements(problem, factor) * size > _PANELS
 
@@ -196,44 +196,79 @@ def is_afar(problem: Problem, factor: Factor) -> bool:
     return not factor.is_window and leaves_second_cache(problem, factor)
 
 
-def _leaves_wide(problem: Problem, blocking: Blocking) -> bool:
+def _leaves_wide(problem: Problem, blocking: Draft) -> bool:
     """Whether the rows' factor is of a half type, and a wide copy of it would leave the second cache."""
     a = blocking.a
-    is_copied = blocking.ways[a] == "direct" and is_worth_a_copy(problem, a)
+    is_copied = blocking.packing[a] is Packing.DIRECT and is_worth_a_copy(problem, a)
     return is_copied and elements(problem, a) * nbytes(a.dtype) > LEAVES
 
 
-def _is_across_pages(problem: Problem, blocking: Blocking) -> bool:
+def _is_across_pages(problem: Problem, blocking: Draft) -> bool:
     """Whether the rows' factor is large, and each term of a row lies in another page of it."""
     a = blocking.a
-    if blocking.ways[a] != "direct" or not a.is_input or problem.depth <= _FEW_TERMS:
+    if blocking.packing[a] is not Packing.DIRECT or not a.is_input or problem.depth <= _FEW_TERMS:
         return False
     size = nbytes(a.source.dtype)
     apart = min((abs(a.strides[k]) for k in problem.reduced if k in a.axes), default=0)
     return apart * size >= PAGE and math.prod(a.source.shape) * size > LARGE
 
 
-def are_near(problem: Problem, way: str) -> bool:
+def are_near(problem: Problem, scheme: Packing) -> bool:
     """Whether columns are read in panels that come from the second cache: those of a single product, with large tiles,
     which have so much to compute meanwhile (of the time of rounds that copy, 2048 x 2048 x 2048 0.80, 1000 x 1500 x
     2000 0.90; the gradient of 768 x 3072 weights 0.78). With small tiles it is all one (znver3, 15 products: 1.00)."""
-    return way == "panels" and matrix_count(problem) == 1 and not problem.group.machine.has_small_tiles
+    return scheme is Packing.PANELS and matrix_count(problem) == 1 and not problem.group.machine.has_small_tiles
 
 
-def _column_bytes(problem: Problem, blocking: Blocking) -> int:
+def _column_bytes(problem: Problem, blocking: Draft) -> int:
     """Of the columns of one register tile."""
     return problem.depth * blocking.tile.columns * nbytes(blocking.b.source.dtype)
 
 
-def _is_deep(problem: Problem, blocking: Blocking) -> bool:
+def _is_deep(problem: Problem, blocking: Draft) -> bool:
     """Whether the columns of one register tile are too much for the second cache, or those of two in panels beside some
     rows; or for the first one, from which many tiles of rows read them, if they lie apart or a few rounds do."""
     b, columns = blocking.b, _column_bytes(problem, blocking)
-    if columns > SECOND and are_near(problem, blocking.ways[b]):
+    if columns > SECOND and are_near(problem, blocking.packing[b]):
         rows = problem.depth * PANEL_ROWS * nbytes(blocking.a.source.dtype)
         return 2 * columns + rows > problem.group.machine.second_bytes
     if columns <= FIRST or columns > SECOND:
         return columns > SECOND
     few = _FEW_ROUNDS[problem.group.machine.has_small_tiles]
-    is_worth_rounds = blocking.ways[b] == "direct" or problem.depth <= few * ROUND.depth
+    is_worth_rounds = blocking.packing[b] is Packing.DIRECT or problem.depth <= few * ROUND.depth
     return is_worth_rounds and tasks_of_rows(problem, b, blocking.inner) > FEW_TILES
+
+
+def rows_together(problem: Problem, blocking: Draft) -> Draft:
+    """Where neither factor stays in the second cache, a task takes as many rows as do so for the tasks after it, whose
+    columns come from farther away, and are in the first cache for all of these rows (Goto & van de Geijn 2008); or some
+    panels, if columns are in such."""
+    a, b = blocking.a, blocking.b
+    if blocking.split_k is not None or a.is_window or b.is_window or blocking.has_region or not blocking.rows:
+        return blocking
+    count = matrix_count(problem)
+    if min(elements(problem, f) // count * nbytes(f.source.dtype) for f in (a, b)) <= SECOND:
+        return blocking
+    if round_count(problem, blocking.inner) > 1 or len(blocking.rows) > 1:
+        return blocking
+    if are_near(problem, blocking.packing[b]):
+        return _panels_together(problem, blocking)
+    ((v, step),) = blocking.rows
+    most = int(_OWN_ROWS * problem.group.machine.second_bytes) // (problem.depth * nbytes(a.source.dtype))
+    inner = {**blocking.inner, v: max(blocking.inner[v], even(problem.extents[v], most, step))}
+    return blocking.revised(inner=inner) if task_count(problem, inner) >= _MANY_TASKS else blocking
+
+
+def _panels_together(problem: Problem, blocking: Draft) -> Draft:
+    """A task multiplies a few rows with a few panels, and the one after it the next rows with the same panels, which
+    stay in the second cache."""
+    most, depth, tile = of_panels(problem.group.machine), problem.depth, blocking.tile.columns
+    ((v, step),) = blocking.rows
+    rows = min(PANEL_ROWS, most.rows // (depth * nbytes(blocking.a.source.dtype)))
+    columns = min(_MOST_PANELS, most.columns // (depth * tile * nbytes(blocking.b.source.dtype))) * tile
+    inner = {
+        **blocking.inner,
+        v: max(blocking.inner[v], even(problem.extents[v], rows, step)),
+        blocking.column: even(problem.extents[blocking.column], columns, tile),
+    }
+    return blocking.revised(inner=inner) if task_count(problem, inner) >= _MANY_TASKS else blocking

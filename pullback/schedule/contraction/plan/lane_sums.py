@@ -13,25 +13,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
-from pullback.schedule.contraction.plan.blocking import (
-    Blocking,
-    copies,
-    matrix_count,
-    part_count,
-    region_bytes,
-    task_count,
-)
-from pullback.schedule.contraction.plan.register_tiles import Rows
+from pullback.schedule.contraction.plan.blocking import Draft, Packing, Rows
+from pullback.schedule.contraction.plan.counts import copies, matrix_count, part_count, region_bytes, task_count
+from pullback.schedule.contraction.plan.split_k import chunked, is_better_in_parts
 from pullback.schedule.contraction.plan.tasks import (
     MOST_REGION_BYTES,
     PARTS,
-    chunked,
     enough_tasks,
     fitting,
-    is_better_in_parts,
     moves_with_others,
     partial_sums,
 )
@@ -54,7 +45,7 @@ _BETTER = 0.9  # of the time of whole sums: parts, which are added up later
 _ALL = 1.2  # times as long, all in all
 
 
-def in_lanes(problem: Problem) -> Blocking | None:
+def in_lanes(problem: Problem) -> Draft | None:
     """The best blocking whose vectors lie along an axis of the sum, if there is one."""
     summed = _lane_axis(problem)
     if summed is None:
@@ -66,16 +57,16 @@ def in_lanes(problem: Problem) -> Blocking | None:
     _, rows, column, tile = best
     if column in a.axes:
         a, b = b, a
-    ways = {f: "direct" if f.is_input and _lies_along(problem, f, summed) else "region" for f in (a, b)}
-    inner = partial_sums(problem, rows, tile, column, ways, 1) | {summed: problem.extents[summed]}
-    if region_bytes(ways, inner) > MOST_REGION_BYTES:
+    packing = {f: Packing.DIRECT if f.is_input and _lies_along(problem, f, summed) else Packing.REGION for f in (a, b)}
+    inner = partial_sums(problem, rows, tile, column, packing, 1) | {summed: problem.extents[summed]}
+    if region_bytes(packing, inner) > MOST_REGION_BYTES:
         return None
-    partial = Blocking(column, a, b, rows, tile, ways, inner, None, summed)
+    partial = Draft(column, a, b, rows, tile, packing, inner, None, summed)
     parted, enough = chunked(problem, partial), enough_tasks(problem)
-    found = fitting(problem, [(rows, tile)], column, ways, 1, enough)
+    found = fitting(problem, [(rows, tile)], column, packing, 1, enough)
     if found is None:
         return parted
-    whole, parts = replace(partial, inner=found[-1]), part_count(problem, inner)
+    whole, parts = partial.revised(inner=found[-1]), part_count(problem, inner)
     again = [f for f in (a, b) if _is_read_again(problem, f, {**dict(rows), column: tile.columns})]
     data = sum(elements(problem, f) * nbytes(f.source.dtype) for f in again) // matrix_count(problem)
     if data > problem.group.machine.second_bytes // 2:  # every tile would read it all from farther away
@@ -182,7 +173,7 @@ def _cycles(blocks: Iterable[_Block], registers: int, row: int) -> float | None:
     return time / chains * idle
 
 
-def lane_cost(problem: Problem, blocking: Blocking) -> float:
+def lane_cost(problem: Problem, blocking: Draft) -> float:
     """Time relative to a perfect contraction."""
     assert blocking.summed is not None
     extent, tile = problem.extents[blocking.summed], blocking.tile

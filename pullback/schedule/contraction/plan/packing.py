@@ -8,19 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pullback.schedule.contraction.plan.blocking import (
-    LARGE,
-    STREAM,
-    lines_of_sets,
-    matrix_count,
-    task_count,
-    tasks_of_rows,
-)
-from pullback.schedule.contraction.plan.few_rows import is_read_once
-from pullback.schedule.contraction.plan.register_tiles import Rows
+from pullback.schedule.contraction.figures import LARGE, STREAM, lines_of_sets
+from pullback.schedule.contraction.plan.blocking import Draft, Packing, Rows
+from pullback.schedule.contraction.plan.counts import matrix_count, task_count, tasks_of_rows
+from pullback.schedule.contraction.plan.one_pass import is_read_once
 from pullback.schedule.contraction.plan.tasks import enough_tasks
 from pullback.schedule.contraction.plan.vector_axis import moves
-from pullback.schedule.contraction.problem.memory import elements
+from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.contraction.problem.widen import is_worth_a_copy
 from pullback.tir import Var
@@ -36,6 +30,7 @@ _SOME_LINES = 128  # of rows side by side, one for each term: their rest leaves 
 # rows that read the same.
 _PANELS_PAY = (1024, LARGE, 256)
 _PANELS_PAY_SMALL_TILES = (256, 128 * 1024, 140)
+_WIDER = 4 / 3  # of a tile's rows: the vector that copies them at once, at the most
 
 
 def roles(problem: Problem, column: Var) -> tuple[Factor, Factor]:
@@ -47,31 +42,33 @@ def roles(problem: Problem, column: Var) -> tuple[Factor, Factor]:
     return (second, first) if column in first.axes else (first, second)
 
 
-def plain_way(factor: Factor, column: Var) -> str:
-    """How a factor is read where no copy is needed for speed alone; the words are those of `Blocking.ways`."""
+def plain_packing(factor: Factor, column: Var) -> Packing:
+    """How a factor is read where no copy is needed for speed alone; the words are those of `Draft.packing`."""
     if column not in factor.axes:
         if factor.dtype == DTYPE and not factor.is_input and not factor.is_window:
-            return "turned"  # pairs are made once
-        return "direct" if factor.is_input else "region"
+            return Packing.TRANSPOSED  # pairs are made once
+        return Packing.DIRECT if factor.is_input else Packing.REGION
     if factor.is_input and factor.strides[column] == 1:
-        return "direct"
-    return "region" if factor.is_window else "panels"
+        return Packing.DIRECT
+    return Packing.REGION if factor.is_window else Packing.PANELS
 
 
-def way_of_columns(problem: Problem, b: Factor, column: Var) -> str:
+def packing_of_columns(problem: Problem, b: Factor, column: Var) -> Packing:
     """How the factor is read along which vectors lie."""
-    plain = plain_way(b, column)
+    plain = plain_packing(b, column)
     is_near = b.is_window or is_read_once(problem, b, column)
-    pays = plain == "direct" and not is_near and (is_worth_a_copy(problem, b) or _is_apart(problem, b))
-    return "panels" if pays else plain
+    pays = plain is Packing.DIRECT and not is_near and (is_worth_a_copy(problem, b) or _is_apart(problem, b))
+    return Packing.PANELS if pays else plain
 
 
-def way_of_rows(problem: Problem, a: Factor, rows: Rows, plain: str) -> str:
+def packing_of_rows(problem: Problem, a: Factor, rows: Rows, plain: Packing) -> Packing:
     """How the other factor is read, of which a tile has these rows; ``plain``: without a copy for speed."""
-    is_one = plain == "direct" and len(rows) == 1  # axis, of which panels can be made
+    is_one = plain is Packing.DIRECT and len(rows) == 1  # axis, of which panels can be made
     if _is_scattered(problem, a, rows):  # tiles read but a part of each line of a matrix that is turned, and no run of
-        return "panels" if is_one else "turned"  # lines (21 convolutions: 0.96 of the time in panels, up to 0.84)
-    return "panels" if is_one and (_is_apart(problem, a) or _leaves_nearest(problem, a)) else plain
+        return (
+            Packing.PANELS if is_one else Packing.TRANSPOSED
+        )  # lines (21 convolutions: 0.96 of the time in panels, up to 0.84)
+    return Packing.PANELS if is_one and (_is_apart(problem, a) or _leaves_nearest(problem, a)) else plain
 
 
 def _is_apart(problem: Problem, factor: Factor) -> bool:
@@ -104,9 +101,9 @@ def _leaves_nearest(problem: Problem, a: Factor) -> bool:
     return LINE <= apart < PAGE and lines >= _SOME_LINES and problem.work >= _SOME_ROWS * elements(problem, a)
 
 
-def may_be_copied_by_tasks(b: Factor, way: str) -> bool:
+def may_be_copied_by_tasks(b: Factor, scheme: Packing) -> bool:
     """Whether a task could copy its own part of what would be copied as a whole: no more than it reads."""
-    if way != "panels" or b.windows is None:
+    if scheme is not Packing.PANELS or b.windows is None:
         return False
     return all(abs(c) == 1 for window in b.windows for c in window.terms.values())
 
@@ -135,3 +132,15 @@ def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
     between = math.prod(count for _, count in own) * problem.extents[term]
     near = between * min(step * nbytes(a.source.dtype), LINE) <= NEAR
     return step > 1 and not near and problem.work >= moves(problem).move * elements(problem, a)
+
+
+def is_packed_by_tile(problem: Problem, blocking: Draft, factor: Factor) -> bool:
+    """Whether a round packs each tile's columns or rows in lines of their own: those that are innermost in memory, if a
+    vector copies them at once."""
+    last = min(reversed([*factor.axes]), key=lambda v: distance(problem, factor, v))
+    return last is blocking.column or (last in dict(blocking.rows) and is_one_vector(dict(blocking.rows)[last]))
+
+
+def is_one_vector(rows: int) -> bool:
+    """Whether one vector copies so many rows, of which a tile then reads one term after the other."""
+    return 1 << (rows - 1).bit_length() <= _WIDER * rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from pullback.schedule.contraction.plan.blocking import Rows
 from pullback.schedule.contraction.plan.vector_axis import moves
 from pullback.schedule.contraction.problem.memory import LEAST_RUN, adjacent_rows, distance, leaves_second_cache
 from pullback.schedule.contraction.problem.problem import Factor, Problem
@@ -15,8 +16,6 @@ from pullback.tir.caches import PAGE
 from pullback.tir.expr import nbytes
 
 _CHAINS = 8  # sums that keep two units of a latency of four busy
-
-Rows = tuple[tuple[Var, int], ...]  # axes of a register tile with their number of rows, outermost first
 
 
 def register_tiles(

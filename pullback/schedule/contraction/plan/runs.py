@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pullback.schedule.contraction.plan.blocking import Blocking
+from pullback.schedule.contraction.plan.blocking import Draft, Packing, Packings, Rows
 from pullback.schedule.contraction.plan.cost import slowness_of
-from pullback.schedule.contraction.plan.packing import plain_way, roles, way_of_rows
-from pullback.schedule.contraction.plan.register_tiles import Rows, reads
-from pullback.schedule.contraction.plan.skips import Skip
+from pullback.schedule.contraction.plan.packing import packing_of_rows, plain_packing, roles
+from pullback.schedule.contraction.plan.register_tiles import reads
+from pullback.schedule.contraction.plan.skips import skips_of
 from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, fitting
 from pullback.schedule.contraction.problem.memory import distance, region_order, region_shape
 from pullback.schedule.contraction.problem.padding import at_or_after, zero_outside
@@ -34,7 +34,7 @@ _LEAST = 4  # rows of a task: fewer run on too seldom
 _ROWS = 8  # of a task, as a first guess at how long a run is
 
 
-def in_runs(problem: Problem) -> Blocking | None:
+def in_runs(problem: Problem) -> Draft | None:
     """The blocking whose vectors run on from row to row, if there is one."""
     if len(problem.outputs) < 2:
         return None
@@ -50,22 +50,22 @@ def in_runs(problem: Problem) -> Blocking | None:
     return next((blocking for blocking in tried if blocking is not None), None)
 
 
-def _with_tasks(problem: Problem, a: Factor, b: Factor, row: Var, least: int) -> Blocking | None:
+def _with_tasks(problem: Problem, a: Factor, b: Factor, row: Var, least: int) -> Draft | None:
     """The blocking with so many tasks, if these have rows enough."""
     y, x = problem.outputs[-2:]
     inner = {**problem.extents, **dict.fromkeys(problem.outputs, 1)}
     inner |= {y: min(_ROWS, problem.extents[y]), x: problem.extents[x]}
-    ways: Mapping[Factor, str] = {}
+    packing: Packings = {}
     tile, rows = Tile(1, 1), Rows()
     for _ in range(2):  # how long a run is depends on the tasks, and these on the tile
         tile = _tile(problem, a, row, run_length(problem, b, inner))
         rows = ((row, tile.rows),)
-        ways = {a: way_of_rows(problem, a, rows, plain_way(a, x)), b: "region"}
-        found = fitting(problem, [(rows, Tile(tile.rows, problem.extents[x]))], x, ways, problem.lanes, least)
+        packing = {a: packing_of_rows(problem, a, rows, plain_packing(a, x)), b: Packing.REGION}
+        found = fitting(problem, [(rows, Tile(tile.rows, problem.extents[x]))], x, packing, problem.lanes, least)
         if found is None or found[-1][y] < min(_LEAST, problem.extents[y]):
             return None
         inner = found[-1]
-    return Blocking(x, a, b, rows, tile, ways, inner, None, run=y)
+    return Draft(x, a, b, rows, tile, packing, inner, None, run=y)
 
 
 def _tile(problem: Problem, a: Factor, row: Var, length: int) -> Tile:
@@ -91,10 +91,10 @@ def _is_image(problem: Problem, b: Factor, y: Var, x: Var) -> bool:
 
 def row_length(problem: Problem, b: Factor, inner: Mapping[Var, int]) -> int:
     """Elements of a row of the region."""
-    return region_shape(b, inner)[-1] - shared(problem, b)
+    return region_shape(b, inner)[-1] - shared_zeros(problem, b)
 
 
-def shared(problem: Problem, b: Factor) -> int:
+def shared_zeros(problem: Problem, b: Factor) -> int:
     """Zeros at the end of each row of the region that are those at the beginning of the next one."""
     assert b.windows is not None
     bounds = zero_outside(b.source, len(b.windows) - 1)
@@ -112,7 +112,7 @@ def run_length(problem: Problem, b: Factor, inner: Mapping[Var, int]) -> int:
     return -(-(inner[y] * row - (row - problem.extents[x])) // lanes) * lanes
 
 
-def run_cost(problem: Problem, blocking: Blocking) -> float:
+def run_cost(problem: Problem, blocking: Draft) -> float:
     """Time relative to a perfect contraction."""
     y, x = problem.outputs[-2:]
     extents, inner, machine = problem.extents, blocking.inner, problem.group.machine
@@ -123,11 +123,11 @@ def run_cost(problem: Problem, blocking: Blocking) -> float:
     return cost * slowness_of(problem, blocking) if machine.has_small_tiles else cost
 
 
-def may_run(problem: Problem, blocking: Blocking) -> bool:
+def may_run(problem: Problem, blocking: Draft) -> bool:
     """Whether vectors of a blocking are along the rows of an image, and it leaves out nothing that those which run on
     would compute."""
     is_plain = blocking.column is problem.outputs[-1] and blocking.summed is None
-    return is_plain and not Skip.of(problem, blocking) and _inside(problem, blocking.b) >= _INSIDE
+    return is_plain and not skips_of(problem, blocking) and _inside(problem, blocking.b) >= _INSIDE
 
 
 def _inside(problem: Problem, b: Factor) -> float:

@@ -13,7 +13,7 @@ import math
 from dataclasses import replace
 
 from pullback.schedule.affine import affine
-from pullback.schedule.contraction.plan.blocking import Blocking
+from pullback.schedule.contraction.plan.blocking import Draft
 from pullback.schedule.contraction.plan.choice import blocking_of, cost, is_of_matrices
 from pullback.schedule.contraction.plan.cost import uncounted
 from pullback.schedule.contraction.plan.k_rounds import is_afar
@@ -38,7 +38,7 @@ LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loo
 # lying across, 0.85, 7 x 19 x 552 of 173 0.89; but where lines lie along the terms 2000 x 50 x 500 1.29).
 _AGAIN = 8
 
-Parts = list[tuple[Problem, Blocking]]
+Parts = list[tuple[Problem, Draft]]
 
 
 def cut(problem: Problem) -> Parts:
@@ -60,12 +60,14 @@ def _along_axes(problem: Problem) -> Parts:
     assert found is not None
     whole, lanes = time(found), problem.lanes
     blocking = found[0][1]
-    is_plain = is_of_matrices(problem) and blocking.summed is None and blocking.chunks is None
+    is_plain = is_of_matrices(problem) and blocking.summed is None and blocking.split_k is None
     if whole < _WASTES[is_plain] * problem.work or whole / 2 < LOOP:
         return found
     axes = [v for v in problem.outputs if has_poor_end(problem.extents[v], lanes)]
-    ways = [(time(parts) + _read_again(problem, v), parts) for v in axes if (parts := _parts(problem, v)) is not None]
-    least, best = min(ways, key=lambda way: way[0], default=(math.inf, found))
+    options = [
+        (time(parts) + _read_again(problem, v), parts) for v in axes if (parts := _parts(problem, v)) is not None
+    ]
+    least, best = min(options, key=lambda option: option[0], default=(math.inf, found))
     return best if least < _BETTER[is_plain] * whole else found
 
 

@@ -13,28 +13,15 @@ Where taps are d places apart, the region has every d-th place one after the oth
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
-from pullback.schedule.contraction.plan.blocking import (
-    Blocking,
-    copies,
-    part_count,
-    partial_bytes,
-    region_bytes,
-    round_count,
-)
+from pullback.schedule.contraction.plan.blocking import Draft, Packing, Packings
 from pullback.schedule.contraction.plan.cost import slowness_of
-from pullback.schedule.contraction.plan.packing import plain_way, way_of_rows
+from pullback.schedule.contraction.plan.counts import copies, part_count, partial_bytes, region_bytes, round_count
+from pullback.schedule.contraction.plan.packing import packing_of_rows, plain_packing
 from pullback.schedule.contraction.plan.register_tiles import more_rows, reads
-from pullback.schedule.contraction.plan.tasks import (
-    MOST_REGION_BYTES,
-    PARTS,
-    chunked,
-    grow,
-    in_so_many_parts,
-    moves_with_others,
-)
+from pullback.schedule.contraction.plan.split_k import chunked, in_so_many_parts
+from pullback.schedule.contraction.plan.tasks import MOST_REGION_BYTES, PARTS, grow, moves_with_others
 from pullback.schedule.contraction.plan.vector_axis import moves
 from pullback.schedule.contraction.problem.memory import distance, elements, region_order
 from pullback.schedule.contraction.problem.problem import Factor, Problem
@@ -50,7 +37,7 @@ _ADD_FAR = 50  # from beyond the second cache
 _MOST_SUMS = 4  # times as many bytes as that has, of all partial sums
 
 
-def with_taps(problem: Problem) -> Blocking | None:
+def with_taps(problem: Problem) -> Draft | None:
     """The blocking whose vectors go on from tap to tap, if there is one."""
     for b in problem.factors:
         (a,) = (f for f in problem.factors if f is not b)
@@ -65,10 +52,12 @@ def with_taps(problem: Problem) -> Blocking | None:
     return None
 
 
-def _fits(problem: Problem, blocking: Blocking) -> bool:
+def _fits(problem: Problem, blocking: Draft) -> bool:
     """Whether a task's region, and the partial sums of all, are no larger than what they are good for."""
     most = _MOST_SUMS * problem.group.machine.second_bytes
-    return region_bytes(blocking.ways, blocking.inner) <= MOST_REGION_BYTES and partial_bytes(problem, blocking) <= most
+    return (
+        region_bytes(blocking.packing, blocking.inner) <= MOST_REGION_BYTES and partial_bytes(problem, blocking) <= most
+    )
 
 
 def _tap(problem: Problem, a: Factor, b: Factor, column: Var) -> Var | None:
@@ -92,7 +81,7 @@ def _are_near(problem: Problem, column: Var) -> bool:
     return math.prod(problem.extents[v] for v in after) * nbytes(problem.anchor.dtype) < PAGE
 
 
-def _with_tasks(problem: Problem, a: Factor, b: Factor, rows: list[Var], column: Var, tap: Var) -> Blocking:
+def _with_tasks(problem: Problem, a: Factor, b: Factor, rows: list[Var], column: Var, tap: Var) -> Draft:
     machine, lanes = problem.group.machine, problem.lanes
     row = min(rows, key=lambda v: (distance(problem, a, v), -rows.index(v)))
     length = _length(problem, column, tap)
@@ -100,25 +89,25 @@ def _with_tasks(problem: Problem, a: Factor, b: Factor, rows: list[Var], column:
     _, tile = best_tile(problem.extents[row], length, lanes, machine.registers, reads=own)
     beside = {v for w in b.windows or () if column in w.terms for v in w.terms}  # whose channels lie between others
     counts, tile = more_rows(problem, ((row, tile.rows),), tile, beside | {tap}, lanes, machine)
-    ways = {a: way_of_rows(problem, a, counts, plain_way(a, column)), b: "region"}
+    packing = {a: packing_of_rows(problem, a, counts, plain_packing(a, column)), b: Packing.REGION}
     inner = dict.fromkeys((*problem.outputs, *problem.reduced), 1) | dict(counts)
     inner |= {v: problem.extents[v] for v in (column, tap)}
     for v in (v for v in problem.outputs if v not in beside and v is not tap):
-        grow(problem, v, inner, ways, dict(counts).get(v, 1), 1)
-    _grow_sums(problem, b, inner, ways)
-    blocking = Blocking(column, a, b, counts, tile, ways, inner, None, taps=tap)
+        grow(problem, v, inner, packing, dict(counts).get(v, 1), 1)
+    _grow_sums(problem, b, inner, packing)
+    blocking = Draft(column, a, b, counts, tile, packing, inner, None, taps=tap)
     if part_count(problem, inner) < PARTS and worth_threads(problem.nanoseconds):
         blocking = in_so_many_parts(problem, blocking)
     return chunked(problem, blocking)
 
 
-def _grow_sums(problem: Problem, b: Factor, inner: dict[Var, int], ways: Mapping[Factor, str]) -> None:
+def _grow_sums(problem: Problem, b: Factor, inner: dict[Var, int], packing: Packings) -> None:
     """As many terms in a round as the region holds."""
     places = [k for k in problem.reduced if moves_with_others(b, k)]
     for k in reversed(places):
-        grow(problem, k, inner, ways, 1, 1)
+        grow(problem, k, inner, packing, 1, 1)
     for k in reversed([k for k in problem.reduced if k not in places]):
-        grow(problem, k, inner, ways, 1, PARTS)
+        grow(problem, k, inner, packing, 1, PARTS)
 
 
 def _length(problem: Problem, column: Var, tap: Var) -> int:
@@ -126,19 +115,24 @@ def _length(problem: Problem, column: Var, tap: Var) -> int:
     return -(-problem.extents[column] * problem.extents[tap] // lanes) * lanes
 
 
-def tap_length(problem: Problem, blocking: Blocking) -> int:
+def tap_length(problem: Problem, blocking: Draft) -> int:
     """Columns of all taps, in whole vectors."""
     assert blocking.taps is not None
     return _length(problem, blocking.column, blocking.taps)
 
 
-def tap_cost(problem: Problem, blocking: Blocking) -> float:
+def tap_stride(blocking: Draft) -> int:
+    """Places of the image from tap to tap."""
+    return next(w.terms[blocking.taps] for w in blocking.b.windows or () if blocking.taps in w.terms)
+
+
+def tap_cost(problem: Problem, blocking: Draft) -> float:
     """Time relative to a perfect contraction."""
     assert blocking.taps is not None
     costs, b = moves(problem), blocking.b
     cost = tap_length(problem, blocking) / (problem.extents[blocking.column] * problem.extents[blocking.taps])
     is_near = 2 * partial_bytes(problem, blocking) <= problem.group.machine.second_bytes
-    parts = _KEEP * round_count(problem, blocking.inner) + (_ADD if is_near else _ADD_FAR) * (blocking.chunks or 1)
+    parts = _KEEP * round_count(problem, blocking.inner) + (_ADD if is_near else _ADD_FAR) * (blocking.split_k or 1)
     cost *= 1 + (costs.turn + parts) / problem.depth
     move = costs.turn if distance(problem, b, blocking.column) != 1 else 0
     copied = max(copies(problem, blocking)[b], elements(problem, b))

@@ -9,29 +9,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
-from pullback.schedule.contraction.plan.blocking import (
-    FIRST,
-    REGION_BYTES,
-    THREADS,
-    Blocking,
-    copies,
-    copies_of,
-    matrix_count,
-    part_count,
-    region_bytes,
-    round_count,
-    task_count,
-)
-from pullback.schedule.contraction.plan.own import is_own
-from pullback.schedule.contraction.plan.register_tiles import Rows
+from pullback.schedule.contraction.figures import FIRST, REGION_BYTES, THREADS
+from pullback.schedule.contraction.plan.blocking import Packing, Packings, Rows, packed
+from pullback.schedule.contraction.plan.counts import copies_of, part_count, region_bytes, task_count
 from pullback.schedule.contraction.problem.memory import distance, elements, leaves_second_cache, memory_strides
 from pullback.schedule.contraction.problem.problem import Factor, Problem
-from pullback.schedule.cost import element_cost, worth_threads
+from pullback.schedule.cost import element_cost
 from pullback.schedule.tiles import Tile
 from pullback.tir import Var
-from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
 _REGION_PART = 16  # of the second cache: a region beside columns that pass through it
@@ -39,12 +25,6 @@ MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 TASKS = 16  # as many as let a few threads share the work evenly
 _SHORT = 12000.0  # nanoseconds of one, for which there is no use in dividing it
 PARTS = 8  # tasks, where each of them costs partial sums
-_COPY = 8  # multiply-adds in the time that one element takes to be copied into a region,
-_COPY_ALONE = 2  # and in which it does where they come one by one, not as vectors of them
-_KEEP = 4  # and in which one partial sum is kept and taken up again
-_PASS = 50  # and in which one is passed on to the thread that adds it to others
-_AGAIN = 16  # and in which an element is read again after its line left the nearest cache
-_SHARE = 88  # and in which an element gets from the thread that copied it to another one: 16 ns for a line of them
 _WIDER = (2, 4, 6, 8, 12)  # tiles side by side of which a task may copy what they read, row by row
 _RUN, _RUN_BYTES = 0.3, 128  # nanoseconds an element of a row of many such bytes waits for memory
 
@@ -58,7 +38,7 @@ def fitting(
     problem: Problem,
     tilings: list[tuple[Rows, Tile]],
     column: Var,
-    ways: Mapping[Factor, str],
+    packing: Packings,
     lanes: int,
     least: int = TASKS,
 ) -> tuple[Rows, Tile, dict[Var, int]] | None:
@@ -66,47 +46,45 @@ def fitting(
     caches, if there is one. ``least``: tasks, where there are so many."""
     first: tuple[Rows, Tile, dict[Var, int]] | None = None
     for rows, tile in tilings:
-        inner = _whole_sums(problem, rows, tile, column, ways, lanes, least)
-        if inner is not None and region_bytes(ways, inner) <= _near_region(problem, ways):
+        inner = _whole_sums(problem, rows, tile, column, packing, lanes, least)
+        if inner is not None and region_bytes(packing, inner) <= _near_region(problem, packing):
             return rows, tile, inner
         if inner is not None and first is None:
             first = rows, tile, inner
     return first
 
 
-def _near_region(problem: Problem, ways: Mapping[Factor, str]) -> int:
+def _near_region(problem: Problem, packing: Packings) -> int:
     """Bytes of regions that stay near enough. The more a task has, the fewer tasks read all of a matrix that leaves the
     second cache: then they may fill a part of that."""
     second = problem.group.machine.second_bytes
-    leaves = any(w == "panels" and leaves_second_cache(problem, f) for f, w in ways.items())
+    leaves = any(scheme is Packing.PANELS and leaves_second_cache(problem, f) for f, scheme in packing.items())
     return max(REGION_BYTES, second // _REGION_PART) if leaves else REGION_BYTES
 
 
 def _whole_sums(
-    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int, least: int
+    problem: Problem, rows: Rows, tile: Tile, column: Var, packing: Packings, lanes: int, least: int
 ) -> dict[Var, int] | None:
     """Tasks that compute whole sums; None where the regions would not fit."""
-    inner = _least(problem, rows, tile, column, ways, lanes) | {k: problem.extents[k] for k in problem.reduced}
-    regions = [f for f, way in ways.items() if way == "region"]
+    inner = _least(problem, rows, tile, column, packing, lanes) | {k: problem.extents[k] for k in problem.reduced}
+    regions = packed(packing, Packing.REGION)
     if not regions:
         return inner
-    if region_bytes(ways, inner) > MOST_REGION_BYTES:
+    if region_bytes(packing, inner) > MOST_REGION_BYTES:
         return None
-    near = _near_region(problem, ways)
+    near = _near_region(problem, packing)
     for v in _growth(problem, regions):
         # Blocks that share no elements cost nothing where they are small, and stay where they were copied to.
         is_apart = near == REGION_BYTES and not any(moves_with_others(f, v) for f in regions)
         step = dict(rows).get(v, 1) if v is not column else tile.columns
-        grow(problem, v, inner, ways, step, least, min(near, FIRST) if is_apart else near)
+        grow(problem, v, inner, packing, step, least, min(near, FIRST) if is_apart else near)
     return inner
 
 
-def _least(
-    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
-) -> dict[Var, int]:
+def _least(problem: Problem, rows: Rows, tile: Tile, column: Var, packing: Packings, lanes: int) -> dict[Var, int]:
     """One register tile, or as many as that whole vectors can be copied into the regions."""
     inner = dict.fromkeys(problem.outputs, 1) | dict(rows) | {column: min(tile.columns, problem.extents[column])}
-    for factor in (f for f, way in ways.items() if way == "region"):
+    for factor in packed(packing, Packing.REGION):
         for v in _neighbours(problem, factor):
             if v in inner:
                 inner[v] = min(problem.extents[v], -(-lanes // inner[v]) * inner[v])
@@ -127,7 +105,7 @@ def grow(
     problem: Problem,
     v: Var,
     inner: dict[Var, int],
-    ways: Mapping[Factor, str],
+    packing: Packings,
     step: int,
     least: int,
     near: int | None = None,
@@ -135,8 +113,8 @@ def grow(
     """Let a task, or a round of it, cover as much of the axis as regions and the number of those allow, in even
     blocks. ``near``: bytes of regions, if not as many as stay near enough."""
     count = task_count if v in problem.outputs else part_count
-    extent, most = problem.extents[v], max(near or _near_region(problem, ways), region_bytes(ways, inner))
-    windows = [w for f, way in ways.items() if way == "region" for w in f.windows or ()]
+    extent, most = problem.extents[v], max(near or _near_region(problem, packing), region_bytes(packing, inner))
+    windows = [w for f, scheme in packing.items() if scheme is Packing.REGION for w in f.windows or ()]
     backwards = any(w.terms.get(v, 0) < 0 for w in windows)
 
     def size(blocks: int) -> int:
@@ -144,7 +122,7 @@ def grow(
 
     def fits(blocks: int) -> bool:
         grown = inner | {v: size(blocks)}
-        return region_bytes(ways, grown) <= most and count(problem, grown) >= least
+        return region_bytes(packing, grown) <= most and count(problem, grown) >= least
 
     numbers = range(1, -(-extent // step) + 1)
     for blocks in numbers[bisect_left(numbers, True, key=fits) :]:  # if few enough fit, then more do
@@ -154,57 +132,61 @@ def grow(
 
 
 def partial_sums(
-    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], lanes: int
+    problem: Problem, rows: Rows, tile: Tile, column: Var, packing: Packings, lanes: int
 ) -> dict[Var, int]:
     """Tasks that compute parts of sums, in rounds of as many terms as their regions hold."""
-    least = _least(problem, rows, tile, column, ways, lanes)
-    if not _has_own_copies(problem, column, ways):
-        return _partial_sums(problem, rows, tile, column, ways, least)
+    least = _least(problem, rows, tile, column, packing, lanes)
+    if not _has_own_copies(problem, column, packing):
+        return _partial_sums(problem, rows, tile, column, packing, least)
     widths = [least[column], *(even(problem.extents[column], n * tile.columns, tile.columns) for n in _WIDER)]
     found = [
-        _partial_sums(problem, rows, tile, column, ways, least | {column: width}) for width in dict.fromkeys(widths)
+        _partial_sums(problem, rows, tile, column, packing, least | {column: width}) for width in dict.fromkeys(widths)
     ]
-    return min(found, key=lambda inner: _copying(problem, ways, column, inner))
+    return min(found, key=lambda inner: _copying(problem, packing, column, inner))
 
 
-def _has_own_copies(problem: Problem, column: Var, ways: Mapping[Factor, str]) -> bool:
+def _has_own_copies(problem: Problem, column: Var, packing: Packings) -> bool:
     """Whether each value of the column has its own part of all that is read, with few results of many terms, and lies
     beside the next one's in windows that leave the second cache: those of a depthwise convolution's weights, with
     channels innermost."""
-    far = [f for f, way in ways.items() if way == "region" and f.is_window and leaves_second_cache(problem, f)]
+    far = [
+        f
+        for f, scheme in packing.items()
+        if scheme is Packing.REGION and f.is_window and leaves_second_cache(problem, f)
+    ]
     is_own = all(column in f.axes for f in problem.factors) and all(distance(problem, f, column) == 1 for f in far)
     return bool(far) and is_own and math.prod(problem.extents[v] for v in problem.outputs) < problem.depth
 
 
-def _copying(problem: Problem, ways: Mapping[Factor, str], column: Var, inner: Mapping[Var, int]) -> float:
+def _copying(problem: Problem, packing: Packings, column: Var, inner: Mapping[Var, int]) -> float:
     """Nanoseconds that regions take: more elements where those of a task overlap more, and what a run of neighbours in
     memory waits, which is the longer for each of them the shorter the run is."""
     time, each = 0.0, element_cost(problem.before)
-    for f, count in copies_of(problem, ways, inner).items():
+    for f, count in copies_of(problem, packing, inner).items():
         run = inner[column] * nbytes(f.source.dtype)
         time += count * each + elements(problem, f) * _RUN * (1 + _RUN_BYTES / run)
     return time
 
 
 def _partial_sums(
-    problem: Problem, rows: Rows, tile: Tile, column: Var, ways: Mapping[Factor, str], least: Mapping[Var, int]
+    problem: Problem, rows: Rows, tile: Tile, column: Var, packing: Packings, least: Mapping[Var, int]
 ) -> dict[Var, int]:
     """Such tasks, of which none covers less than ``least``."""
     inner = dict(least) | dict.fromkeys(problem.reduced, 1)
-    regions = [f for f, way in ways.items() if way == "region"]
+    regions = packed(packing, Packing.REGION)
     free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
     # An axis that moves in the same index as another one hardly enlarges a region.
     shared = [v for v in problem.outputs if v not in free and any(moves_with_others(f, v) for f in regions)]
     others = [v for v in problem.outputs if v not in free and v not in shared]
     for v in [*shared, *free]:
-        grow(problem, v, inner, ways, dict(rows).get(v, 1) if v is not column else tile.columns, 1)
+        grow(problem, v, inner, packing, dict(rows).get(v, 1) if v is not column else tile.columns, 1)
     taps = [k for k in problem.reduced if any(moves_with_others(f, k) for f in regions)]  # likewise
     for k in reversed(taps):
-        grow(problem, k, inner, ways, 1, 1)
+        grow(problem, k, inner, packing, 1, 1)
     for k in reversed([k for k in problem.reduced if k not in taps]):
-        grow(problem, k, inner, ways, 1, PARTS)
+        grow(problem, k, inner, packing, 1, PARTS)
     for v in others:
-        grow(problem, v, inner, ways, inner[v], min(4, task_count(problem, inner)))
+        grow(problem, v, inner, packing, inner[v], min(4, task_count(problem, inner)))
     return inner
 
 
@@ -215,92 +197,9 @@ def _neighbours(problem: Problem, factor: Factor) -> Collection[Var]:
     return factor.windows[min(range(len(strides)), key=strides.__getitem__)].terms.keys()
 
 
-def is_better_in_parts(problem: Problem, whole: Blocking, partial: Blocking) -> bool:
-    """Whether so many tasks copy the same elements that partial sums of a few terms take less, without them."""
-    if not (whole.a.is_window or whole.b.is_window) or part_count(problem, partial.inner) < PARTS:
-        return False
-    return _saved(problem, whole, partial) > problem.work / 10
-
-
-def _saved(problem: Problem, whole: Blocking, partial: Blocking) -> int:
-    """Multiply-adds in the time that partial sums save of copies."""
-    kept = math.prod(problem.extents[v] for v in problem.outputs) * round_count(problem, partial.inner)
-    copied = sum(copies(problem, whole).values()) - sum(copies(problem, partial).values())
-    return (_COPY if problem.group.machine.vectors else _COPY_ALONE) * copied - _KEEP * kept
-
-
-def parted(problem: Problem, whole: Blocking, partial: Blocking) -> Blocking | None:
-    """Partial sums, if they take less because each thread then reads what it copied itself, or has something to do."""
-    gain = _SHARE * _shared(problem, whole) + _idle(problem, whole)
-    if not gain or not worth_threads(problem.nanoseconds):
-        return None
-    partial = in_so_many_parts(problem, partial)
-    found = chunked(problem, partial)
-    results = math.prod(problem.extents[v] for v in problem.outputs)
-    gain -= _PASS * results * (found.chunks or 1) + _AGAIN * _read_again(problem, partial)
-    is_better = _saved(problem, whole, partial) + gain > problem.work / 10
-    return found if is_better and (found.chunks or 1) > 1 else None
-
-
-def _idle(problem: Problem, blocking: Blocking) -> int:
-    """Multiply-adds in the time that the second of two threads has nothing to do."""
-    return problem.work // 2 if task_count(problem, blocking.inner) == 1 else 0
-
-
-def in_so_many_parts(problem: Problem, partial: Blocking) -> Blocking:
-    """Rounds that are short enough to be parts for all threads."""
-    inner = dict(partial.inner)
-    for k in problem.reduced:
-        wanted = -(-PARTS // part_count(problem, inner))
-        inner[k] = -(-inner[k] // wanted)
-    return replace(partial, inner=inner)
-
-
-def _shared(problem: Problem, blocking: Blocking) -> float:
-    """Elements that one thread copies and another one reads, about: of factors that are copied as a whole, unless each
-    thread copies them for itself, or tasks divide their products or their panels among threads, too."""
-    copied = [f for f, way in blocking.ways.items() if way in ("panels", "turned")]
-    if blocking.inner[blocking.column] < problem.extents[blocking.column]:
-        copied = [f for f in copied if f is not blocking.b]
-    copied = [f for f in copied if not is_own(problem, f, divided=False)]
-    return sum(elements(problem, f) for f in copied) / matrix_count(problem)
-
-
-def _read_again(problem: Problem, blocking: Blocking) -> int:
-    """Elements of windows where they lie that rounds read again, each for some of the taps."""
-    windows = [f for f, way in blocking.ways.items() if way == "direct" and f.is_window]
-    taps = {k for f in windows for k in problem.reduced if moves_with_others(f, k)}
-    passes = math.prod(-(-problem.extents[k] // blocking.inner[k]) for k in taps)
-    return sum(elements(problem, f) for f in windows) * (passes - 1)
-
-
 def moves_with_others(factor: Factor, v: Var) -> bool:
     """Whether the axis moves in the same index of the source as another one."""
     return any(v in w.terms and len(w.terms) > 1 for w in factor.windows or ())
-
-
-def in_own_lines(problem: Problem, blocking: Blocking) -> Blocking:
-    """Tasks whose results would lie in the same lines of memory, between one another's, put their sums elsewhere, each
-    in lines of its own, and a second loop puts them into their places: cores wait long for lines that another writes
-    (the gradient of 47 x 8 x 3 x 3 weights, whose tasks have a row of the kernel each: 63 us, so 45)."""
-    outputs, inner = problem.outputs, blocking.inner
-    if blocking.chunks is not None or blocking.column is outputs[-1] or round_count(problem, inner) > 1:
-        return blocking
-    if not worth_threads(problem.nanoseconds):
-        return blocking
-    shared = next((n for n, v in enumerate(outputs) if inner[v] < problem.extents[v]), 0)
-    run = math.prod(problem.extents[v] for v in outputs[shared:]) * nbytes(problem.anchor.dtype)
-    is_shared = math.prod(problem.extents[v] for v in outputs[:shared]) > 1 and run < THREADS * LINE
-    return replace(blocking, chunks=1) if is_shared else blocking
-
-
-def chunked(problem: Problem, blocking: Blocking, most: int = TASKS) -> Blocking:
-    """Enough partial sums, of ``most`` at the most, that there are tasks for a few threads."""
-    total = round_count(problem, blocking.inner)
-    wanted = -(-TASKS // task_count(problem, blocking.inner))
-    chunks = max(1, min(total, wanted, most))
-    chunks = -(-total // -(-total // chunks))  # the same number of rounds in each, the last one apart
-    return replace(blocking, chunks=chunks)
 
 
 def even(extent: int, most: int, step: int) -> int:

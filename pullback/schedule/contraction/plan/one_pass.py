@@ -13,10 +13,11 @@ that of whole sums. (On two threads, of the time of copies, or of short pieces o
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
-from pullback.schedule.contraction.plan.blocking import THREADS, Blocking, lines_of_sets, matrix_count
-from pullback.schedule.contraction.plan.tasks import even
+from pullback.schedule.contraction.figures import STREAM, THREADS, lines_of_sets
+from pullback.schedule.contraction.plan.blocking import Draft, Packing
+from pullback.schedule.contraction.plan.counts import FEW_TILES, matrix_count, round_count, tasks_of_rows
+from pullback.schedule.contraction.plan.tasks import PARTS, even, grow
 from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.contraction.problem.widen import is_worth_a_copy
@@ -31,6 +32,10 @@ _LONG, _SHORT = (512, 32), (192, 128)
 _SOME_ROWS = 24
 _NARROW = 192  # columns of a task, at the least: of less for each thread, long sums are divided instead
 _APART = 1024  # bytes from line to line of the matrix: a round of shorter ones would have all of each
+_FAR = 2048  # bytes from line to line of a matrix, so that most are in another page
+_REACH = 4096 * 1024  # bytes of a matrix of which nearly all pages are known to the TLB
+_LINES = 8  # lines that prefetchers follow at a time
+_OWN_SUMS = 96 * 1024  # bytes of sums that a task keeps for itself: its stack may be small
 
 
 def is_read_once(problem: Problem, b: Factor, column: Var) -> bool:
@@ -45,10 +50,15 @@ def is_read_once(problem: Problem, b: Factor, column: Var) -> bool:
     return is_far and is_apart and is_wide and _LEAST_ROWS <= _rows(problem, b) <= _MOST_ROWS
 
 
-def read_once(problem: Problem, blocking: Blocking) -> Blocking | None:
+def read_once(problem: Problem, blocking: Draft) -> Draft | None:
     """The rounds of a task that has all rows; None where these are not few, or are windows or copies of a task."""
     a, b, column = blocking.a, blocking.b, blocking.column
-    if blocking.ways[b] != "direct" or a.is_window or blocking.has_region or not is_read_once(problem, b, column):
+    if (
+        blocking.packing[b] is not Packing.DIRECT
+        or a.is_window
+        or blocking.has_region
+        or not is_read_once(problem, b, column)
+    ):
         return None
     (term,) = problem.reduced
     apart = distance(problem, b, term) * nbytes(b.source.dtype)
@@ -58,8 +68,50 @@ def read_once(problem: Problem, blocking: Blocking) -> Blocking | None:
     rows = {v: problem.extents[v] for v in problem.outputs if v not in b.axes}
     width = even(problem.extents[column], most, blocking.tile.columns)
     inner = {**blocking.inner, **rows, column: width, term: even(problem.extents[term], terms, 1)}
-    return replace(blocking, inner=inner)
+    return blocking.revised(inner=inner)
 
 
 def _rows(problem: Problem, b: Factor) -> int:
     return math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
+
+
+def streamed(problem: Problem, blocking: Draft) -> Draft:
+    """Where few rows read a long matrix, a task takes it some lines at a time, for many columns: column by column it
+    would jump from page to page. The sums are kept from round to round, so that their order stays the same, by the task
+    itself unless they are many (8 x 4096 sums of 1024 terms, both factors lying across: 0.83 of the time)."""
+    b = blocking.b
+    if (
+        len(problem.reduced) != 1
+        or blocking.split_k is not None
+        or blocking.packing[b] is not Packing.DIRECT
+        or blocking.has_region
+    ):
+        return blocking
+    (term,) = problem.reduced
+    rows = [v for v in problem.outputs if v not in b.axes]
+    tiles = tasks_of_rows(problem, b, blocking.inner)
+    line = b.strides.get(term, 0) * nbytes(b.source.dtype)
+    if tiles > FEW_TILES or line < _FAR or line * problem.extents[term] < STREAM:
+        return blocking
+    inner = {**blocking.inner, **{v: problem.extents[v] for v in rows}, term: min(_LINES, problem.extents[term])}
+    grow(problem, blocking.column, inner, blocking.packing, blocking.tile.columns, PARTS)
+    sums = math.prod(inner[v] for v in problem.outputs) * nbytes(problem.anchor.dtype)
+    is_longer = inner[blocking.column] >= 4 * blocking.tile.columns
+    return blocking.revised(inner=inner, split_k=1 if sums > _OWN_SUMS else None) if is_longer else blocking
+
+
+def is_streamed(problem: Problem, blocking: Draft) -> bool:
+    """Whether tasks take a matrix some lines at a time, as :func:`streamed` has it."""
+    is_plain = blocking.split_k in (None, 1) and not blocking.has_region and not blocking.has_round
+    if not is_plain or len(problem.reduced) != 1:
+        return False
+    return blocking.inner[problem.reduced[0]] <= _LINES and round_count(problem, blocking.inner) > 1
+
+
+def jumps(problem: Problem, blocking: Draft) -> bool:
+    """Whether tiles read the rows' factor, a matrix beyond the reach of the TLB, from page to page, a part of each
+    line."""
+    a, size = blocking.a, nbytes(blocking.a.source.dtype)
+    if blocking.packing[a] is not Packing.DIRECT or not a.is_input or elements(problem, a) * size <= _REACH:
+        return False
+    return all(distance(problem, a, k) * size >= _FAR for k in problem.reduced if k in a.axes)
