@@ -19,9 +19,9 @@ from pullback.schedule.contraction.plan.blocking import Packing
 from pullback.schedule.contraction.plan.choice import _along, blocking_of, cost
 from pullback.schedule.contraction.plan.counts import region_bytes, round_count, task_count, tasks_of_rows
 from pullback.schedule.contraction.plan.k_rounds import ROUND, Round
-from pullback.schedule.contraction.plan.one_pass import jumps
+from pullback.schedule.contraction.plan.one_pass import crosses_pages
 from pullback.schedule.contraction.plan.skips import skips_of
-from pullback.schedule.contraction.plan.vector_axis import Moves, columns_of
+from pullback.schedule.contraction.plan.vector_axis import Moves, vector_axes
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Machine
 from pullback.target import Target
@@ -183,7 +183,7 @@ def test_the_gradient_of_a_strided_convolution_skips_the_zeros():
 def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, registers, monkeypatch):
     """Those of a tile, if they are along one axis: of a line that has more rows, each tile would read but a part."""
     limit(monkeypatch, NEAR=256, moves=lambda problem: Moves(turn=16, gap=32, move=8))
-    limit(monkeypatch, columns_of=lambda problem, _: problem.outputs[-1:])
+    limit(monkeypatch, vector_axes=lambda problem, _: problem.outputs[-1:])
     group = dataclasses.replace(
         group_of(product(kind, shape, False)), machine=Machine(registers=registers, without=("Winograd",))
     )
@@ -199,7 +199,7 @@ def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, 
 def test_regions_across_memory_are_turned_in_registers(shape, lanes, monkeypatch):
     """Channels innermost, where memory has the image's rows innermost: also in blocks of channels, the last shorter."""
     channels = lambda problem, _: [v for v in problem.outputs if v.name == "i1"]  # noqa: E731
-    limit(monkeypatch, REGION_BYTES=4096, columns_of=channels, _IDLE=math.inf)
+    limit(monkeypatch, REGION_BYTES=4096, vector_axes=channels, _IDLE=math.inf)
     machine = Machine(vector_bytes=4 * lanes, registers=16)
     group = group_of(product("weight", shape, False), machine=machine)
     assert any(blocking.has_region for _, blocking in Contraction.recognize(group).parts)
@@ -325,7 +325,7 @@ def test_very_long_sums_are_parted_among_tasks_that_take_rounds(sizes, a_first, 
     machine = dataclasses.replace(SMALL, second_bytes=0)  # else tasks would copy their own columns
     group = group_of(te.compute(y.shape, lambda i, j: tir.maximum(y[i, j], 0.0), "relu"), machine=machine)
     limits = {
-        "SECOND": 0, "LEAVES": 0, "_CHUNK_DEPTH": 12, "ROUND": ROUND._replace(depth=8), "TASKS": 24, "PARTS": 2,
+        "SECOND": 0, "LEAVES": 0, "_LEAST_SPLIT_DEPTH": 12, "ROUND": ROUND._replace(depth=8), "TASKS": 24, "PARTS": 2,
         "REGION_BYTES": 256, "NOMINAL_BYTES": 0,
     }  # fmt: skip
     limit(monkeypatch, **limits)
@@ -409,9 +409,9 @@ def test_regions_of_a_large_second_cache(kind, monkeypatch):
 )
 def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy(shape, monkeypatch):
     """A task copies its part of dy once for all taps, beside its part of the padded data."""
-    limits = {"LEAVES": 0, "_CHUNK_DEPTH": 12, "TASKS": 24, "PARTS": 2, "REGION_BYTES": 8192}
+    limits = {"LEAVES": 0, "_LEAST_SPLIT_DEPTH": 12, "TASKS": 24, "PARTS": 2, "REGION_BYTES": 8192}
     limit(monkeypatch, **limits, _TAPS=0.0)
-    limit(monkeypatch, columns_of=lambda *args: columns_of(*args)[:1])
+    limit(monkeypatch, vector_axes=lambda *args: vector_axes(*args)[:1])
     group = group_of(product("weight", shape, False))
     ((problem, blocking),) = recognize(group).parts
     assert blocking.a.is_window and blocking.split_k > 1 and blocking.packing[blocking.b] == Packing.REGION
@@ -545,14 +545,18 @@ def test_few_rows_do_not_read_a_large_matrix_from_page_to_page(rows, machine):
     product = te.compute((rows, 2048), lambda i, j: te.sum(a[i, k.var] * b[k.var, j], k), "product")
     ((problem, blocking),) = recognize(group_of(product, machine=machine)).parts
     assert blocking.column is problem.outputs[-1]
-    assert blocking.b.source is b and blocking.packing[blocking.b] == Packing.DIRECT and not jumps(problem, blocking)
+    assert (
+        blocking.b.source is b
+        and blocking.packing[blocking.b] == Packing.DIRECT
+        and not crosses_pages(problem, blocking)
+    )
     across = _along(problem, problem.outputs[0])  # of 12 rows and more, rounds copy what would be read so
-    assert jumps(problem, across) or across.packing[across.a] == Packing.ROUND
+    assert crosses_pages(problem, across) or across.packing[across.a] == Packing.ROUND
     assert cost(problem, across) > cost(problem, blocking)
     small = te.placeholder((2048, 512), name="b")
     product = te.compute((rows, 512), lambda i, j: te.sum(a[i, k.var] * small[k.var, j], k), "product")
     problem = Problem.of(group_of(product, machine=machine))
-    assert not jumps(problem, _along(problem, problem.outputs[0]))
+    assert not crosses_pages(problem, _along(problem, problem.outputs[0]))
 
 
 def test_register_tiles_fit_the_registers():

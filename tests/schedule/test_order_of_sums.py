@@ -104,8 +104,8 @@ def test_an_order_is_another_one_where_parts_or_rounds_are() -> None:
         shorter = dataclasses.replace(blocking, inner={**blocking.inner, k: max(1, blocking.inner[k] // 2)})
         assert not have_same_order([part], [(problem, shorter)])
     whole = dataclasses.replace(blocking, chunks=None)
-    in_rounds = dataclasses.replace(whole, inner={**blocking.inner, k: max(1, blocking.inner[k] // 2)})
-    assert have_same_order([(problem, whole)], [(problem, in_rounds)])
+    k_blocked = dataclasses.replace(whole, inner={**blocking.inner, k: max(1, blocking.inner[k] // 2)})
+    assert have_same_order([(problem, whole)], [(problem, k_blocked)])
 
 
 def reductions() -> list[te.Tensor]:

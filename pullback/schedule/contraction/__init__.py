@@ -90,4 +90,4 @@ class Contraction:
         whole = (
             p.extents[b.column] * size % LINE == 0 and p.lanes * size == LINE for p, b in self.parts for size in sizes
         )
-        return all(b.column is p.outputs[-1] and b.summed is None for p, b in self.parts) and all(whole)
+        return all(b.column is p.outputs[-1] and b.lane_axis is None for p, b in self.parts) and all(whole)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pullback.schedule.contraction.emit.side_by_side import side_by_side
 from pullback.schedule.contraction.plan.choice import blocking_of
 from pullback.schedule.contraction.plan.finish import finish
-from pullback.schedule.contraction.plan.tails import LOOP, Parts, cut, has_poor_end, parts_along, time
+from pullback.schedule.contraction.plan.tails import LOOP, Parts, cut, has_poor_tail, split_along, time
 from pullback.schedule.contraction.problem.bfloat16_pairs import paired
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group
@@ -49,11 +49,11 @@ def _cut(group: Group, filter: Filter) -> Winograd | None:
     """A filter of whole vectors of columns, and the columns after them."""
     problem, lanes = filter.problem, filter.problem.lanes
     columns = problem.extents[filter.column]
-    if not has_poor_end(columns, lanes):
+    if not has_poor_tail(columns, lanes):
         return None
     if any(f.source.dtype != problem.anchor.dtype for f in problem.factors):
         return None  # half types are made wide in other ways there
-    first, last = parts_along(problem, filter.column, columns // lanes * lanes)
+    first, last = split_along(problem, filter.column, columns // lanes * lanes)
     even = Filter.of(first)
     if even is None or blocking_of(last) is None:
         return None

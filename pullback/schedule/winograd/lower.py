@@ -26,9 +26,9 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from pullback.schedule.contraction.emit.epilogue import finished, whole_or_rest
+from pullback.schedule.contraction.emit.epilogue import finished, whole_or_tail
 from pullback.schedule.contraction.emit.region import Region
-from pullback.schedule.contraction.emit.transposed_store import stored_across
+from pullback.schedule.contraction.emit.transposed_store import transposed_store
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.microkernel import Product
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point_of, tasks
@@ -319,7 +319,7 @@ class Lowering:
 
         def line(number: PrimExpr) -> Stmt:
             first = number * lanes
-            return whole_or_rest(first, columns, lanes, lambda n: self._taps(m, first, n))
+            return whole_or_tail(first, columns, lanes, lambda n: self._taps(m, first, n))
 
         return tasks([self.filter.channel], [self.channels], loop("line", -(-columns // lanes), line), self.threads)
 
@@ -340,7 +340,7 @@ class Lowering:
         def finish(moves: Place, total: PrimExpr) -> Stmt:
             return finished(self.problem, {**corner, **moves, filter.column: first + moves[filter.column]}, total)
 
-        put = stored_across(self.problem, filter.column, taps, columns, acc, self.problem.lanes, finish)
+        put = transposed_store(self.problem, filter.column, taps, columns, acc, self.problem.lanes, finish)
         if put is None:
             i, place = Var("i"), {v: as_expr(v) for v, _ in taps}
             put = For(

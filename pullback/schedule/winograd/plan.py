@@ -15,7 +15,7 @@ from pullback.schedule.contraction.plan.blocking import Packing
 from pullback.schedule.contraction.plan.choice import blocking_of
 from pullback.schedule.contraction.plan.counts import region_bytes
 from pullback.schedule.contraction.plan.tails import cut, time
-from pullback.schedule.contraction.plan.vector_axis import cost_along
+from pullback.schedule.contraction.plan.vector_axis import vector_axis_cost
 from pullback.schedule.contraction.problem.memory import distance
 from pullback.schedule.contraction.problem.phases import phases
 from pullback.schedule.contraction.problem.problem import Factor, Problem
@@ -165,7 +165,7 @@ def _is_faster(found: Filter) -> bool:
     waits = _waits(blocking.tile, lanes, problem.group.machine.registers)
     if tile_count(found) < _ENOUGH_TILES and not problem.group.machine.has_small_tiles:
         return vectors(found) < _GAIN_OF_FEW * time(cut(problem)) / lanes
-    return vectors(found) < _GAIN * problem.work / lanes * cost_along(problem, blocking.column, lanes) * waits
+    return vectors(found) < _GAIN * problem.work / lanes * vector_axis_cost(problem, blocking.column, lanes) * waits
 
 
 def tile_count(found: Filter) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from pullback.schedule.contraction.emit.transposed_store import stored_across
+from pullback.schedule.contraction.emit.transposed_store import transposed_store
 from pullback.schedule.contraction.plan.blocking import Rows
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.cost import worth_threads
@@ -33,7 +33,7 @@ def finished(problem: Problem, value: Mapping[Var, PrimExpr], total: PrimExpr) -
     return point(group, members, axes, buffer_readers(group) | {anchor: lambda _: total})
 
 
-def finished_everywhere(problem: Problem, column: Var, total: Total, terms: int) -> Stmt:
+def epilogue_over_results(problem: Problem, column: Var, total: Total, terms: int) -> Stmt:
     """The elementwise stages at all elements. ``total``: the sum at these values of the result's axes, computed from so
     many ``terms`` with vectors along ``column``."""
     extents, value = problem.extents, {v: as_expr(v) for v in problem.outputs}
@@ -75,7 +75,7 @@ def _across(problem: Problem, column: Var, total: Total) -> Stmt | None:
 
     def line(number: PrimExpr) -> Stmt:
         first = number * lanes
-        return whole_or_rest(
+        return whole_or_tail(
             first, extent, lanes, lambda n: _tile(problem, column, rows, total, first, n) or plain(first, n)
         )
 
@@ -97,14 +97,14 @@ def _tile(problem: Problem, column: Var, rows: Rows, total: Total, first: PrimEx
             moves[v], rest = rest % n, rest // n
         return store(acc, (number, j), total(at(moves)))
 
-    put = stored_across(
+    put = transposed_store(
         problem, column, rows, columns, acc, problem.lanes, lambda moves, one: finished(problem, at(moves), one)
     )
     fill = For(j, as_expr(columns), loop("r", count, row, "unrolled"), "vectorized")
     return None if put is None else Allocate(acc, seq(fill, put))
 
 
-def whole_or_rest(first: PrimExpr, extent: int, step: int, then: Callable[[int], Stmt]) -> Stmt:
+def whole_or_tail(first: PrimExpr, extent: int, step: int, then: Callable[[int], Stmt]) -> Stmt:
     """What is done for so many values of an axis from ``first`` on: a whole step, or those that are left at its end."""
     full, rest = divmod(extent, step)
     if not rest or not full:

@@ -37,7 +37,7 @@ from pullback.tir.math import is_chain
 from pullback.tir.visitor import rewrite, substitute, walk
 
 
-def functions_apart(nest: For, number: PrimExpr, size: int, acc: BufferLoad) -> Stmt:
+def functions_in_own_loops(nest: For, number: PrimExpr, size: int, acc: BufferLoad) -> Stmt:
     """The loops over the elements of a tile, whose innermost statement writes the results, in that order; ``number`` is
     that of the element there, of ``size``, and ``acc`` its sum. As it was where it computes no functions."""
     loops, finish = _unnested(nest)

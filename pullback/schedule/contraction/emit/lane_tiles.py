@@ -42,9 +42,9 @@ class LaneLowering(Lowering):
 
     def __init__(self, problem: Problem, blocking: Blocking, flat: dict[Buffer, Buffer]) -> None:
         super().__init__(problem, blocking, flat)
-        assert blocking.summed is not None
-        self.summed, self.lanes = blocking.summed, problem.lanes
-        self.regions = {f: Region(problem, f, blocking.inner, blocking.summed) for f in self.regions}
+        assert blocking.lane_axis is not None
+        self.summed, self.lanes = blocking.lane_axis, problem.lanes
+        self.regions = {f: Region(problem, f, blocking.inner, blocking.lane_axis) for f in self.regions}
 
     def _whole_tile(self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr]) -> Stmt:
         return self._totals(spot, rows, columns, lambda at, total: finished(self.problem, at.value, total))

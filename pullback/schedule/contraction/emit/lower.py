@@ -20,15 +20,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pullback.schedule.contraction.emit.epilogue import Total, finished, finished_everywhere, whole_or_rest
-from pullback.schedule.contraction.emit.functions import functions_apart
+from pullback.schedule.contraction.emit.epilogue import Total, epilogue_over_results, finished, whole_or_tail
+from pullback.schedule.contraction.emit.functions import functions_in_own_loops
 from pullback.schedule.contraction.emit.next_round import NextRound, following
 from pullback.schedule.contraction.emit.panels import Panels
 from pullback.schedule.contraction.emit.prefetch import TERMS_AHEAD, Hints, are_many, columns_ahead, hinted, prefetched
 from pullback.schedule.contraction.emit.region import Region
 from pullback.schedule.contraction.emit.round_copy import RoundCopy
-from pullback.schedule.contraction.emit.transposed_store import MANY, from_memory, stored_across
-from pullback.schedule.contraction.emit.widened_copy import Wide
+from pullback.schedule.contraction.emit.transposed_store import MANY, from_memory, transposed_store
+from pullback.schedule.contraction.emit.widened_copy import WidenedCopy
 from pullback.schedule.contraction.plan.blocking import Blocking, Packing, Rows, packed
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.pointwise import buffer_readers, point_of, tasks
@@ -95,7 +95,7 @@ class Lowering:
             f: Panels(problem, blocking, f, self._scope(f), partial(self._element, f))
             for f in packed(packing, Packing.PANELS)
         }
-        self.wide = {f: Wide.of(self.group, f, flat) for f in packing if f in blocking.widened}
+        self.wide = {f: WidenedCopy.of(self.group, f, flat) for f in packing if f in blocking.widened}
         self.rounds = {f: RoundCopy.of(problem, f, blocking) for f in packed(packing, Packing.ROUND)}
         self.next_round = NextRound(problem, blocking, self._element)
         self.turned = {f: self._turned_buffer(f) for f in packed(packing, Packing.TRANSPOSED)}
@@ -293,7 +293,7 @@ class Lowering:
         spot = Spot(value, offset, place, number, dict.fromkeys(number, as_expr(0)))
 
         def variants(v: Var, then: Callable[[int], Stmt]) -> Stmt:
-            return whole_or_rest(value[v], self.extents[v], self._step(v), then)
+            return whole_or_tail(value[v], self.extents[v], self._step(v), then)
 
         row = self.blocking.rows[-1][0] if self.blocking.rows else None
         if row is None:
@@ -392,7 +392,7 @@ class Lowering:
 
     def _finish(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
         """The elementwise stages on a register tile, row by row or across."""
-        across = stored_across(
+        across = transposed_store(
             self.problem, self.blocking.column, self._counts(rows), columns, acc, self.problem.lanes,
             lambda moves, total: finished(self.problem, spot.at(moves).value, total),
         )  # fmt: skip
@@ -411,7 +411,7 @@ class Lowering:
 
         nest = self._over_tile(spot, rows, columns, element)
         whole_vectors = columns % self.problem.lanes == 0
-        return functions_apart(nest, number, self._count(rows) * columns, total) if whole_vectors else nest
+        return functions_in_own_loops(nest, number, self._count(rows) * columns, total) if whole_vectors else nest
 
     def _line_by_line(self, kept: Buffer, spot: Spot, rows: int, lines: int) -> Stmt:
         """The elementwise stages on one vector of a tile after another."""
@@ -494,4 +494,4 @@ class Lowering:
     def _finish_everywhere(self, total: Total, terms: int) -> Stmt:
         """The elementwise stages for all results, without the register tiles."""
         column = self.blocking.column if self.problem.terms else self.problem.outputs[-1]
-        return finished_everywhere(self.problem, column, total, terms)
+        return epilogue_over_results(self.problem, column, total, terms)

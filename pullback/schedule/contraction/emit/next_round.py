@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.emit.prefetch import Hints
 from pullback.schedule.contraction.plan.blocking import Blocking, Packing
-from pullback.schedule.contraction.problem.memory import distance, leaves_second_cache
+from pullback.schedule.contraction.problem.memory import distance, exceeds_l2
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.pointwise import point_of
 from pullback.tir import If, Prefetch, PrimExpr, Stmt, Var, as_expr, seq
@@ -63,7 +63,7 @@ class NextRound:
             or factor.is_window
         ):
             return False
-        return leaves_second_cache(self.problem, factor) and any(k in factor.axes for k in self.problem.reduced)
+        return exceeds_l2(self.problem, factor) and any(k in factor.axes for k in self.problem.reduced)
 
     def _lines(self, factor: Factor, tile: Place, row: PrimExpr, bases: Place) -> Iterator[Stmt]:
         """Of the tile's own columns (or rows), those terms that are the row's share among all tiles with the same."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pullback.schedule.contraction.emit.epilogue import whole_or_rest
+from pullback.schedule.contraction.emit.epilogue import whole_or_tail
 from pullback.schedule.contraction.plan.blocking import Blocking
 from pullback.schedule.contraction.problem.memory import distance
 from pullback.schedule.contraction.problem.problem import Factor, Problem
@@ -84,7 +84,7 @@ class RoundCopy:
         def of_tile(number: PrimExpr, step: int) -> Stmt:
             first = number * step
             begin, extent, wide = bases[last] + first, extents[last], line(self.width, first, [number])
-            parts = whole_or_rest(begin, extent, step, lambda size: line(size, first, [number]))
+            parts = whole_or_tail(begin, extent, step, lambda size: line(size, first, [number]))
             return wide if extent % step == 0 and self.width == step else If(begin <= extent - self.width, wide, parts)
 
         if (step := self.step) is None:

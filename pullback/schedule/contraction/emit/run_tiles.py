@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pullback.schedule.contraction.emit.epilogue import finished, whole_or_rest
+from pullback.schedule.contraction.emit.epilogue import finished, whole_or_tail
 from pullback.schedule.contraction.emit.flat_region import FlatRegion
 from pullback.schedule.contraction.emit.lower import Lowering, Spot
 from pullback.schedule.contraction.plan.blocking import Blocking
@@ -58,7 +58,7 @@ class RunLowering(Lowering):
         value = {v: bases[v] + offset[v] for v in offset}
         number = {row: bases[row] // step + place[row]}
         spot = Spot(value, offset, place, number, {row: as_expr(0)})
-        return whole_or_rest(value[row], self.extents[row], step, lambda rows: self._run(bases, spot, rows))
+        return whole_or_tail(value[row], self.extents[row], step, lambda rows: self._run(bases, spot, rows))
 
     def _run(self, bases: Mapping[Var, PrimExpr], spot: Spot, rows: int) -> Stmt:
         column, columns = self.blocking.column, self.blocking.tile.columns
@@ -68,7 +68,7 @@ class RunLowering(Lowering):
         def tile(number: PrimExpr) -> Stmt:
             first = number * columns
             at = spot.at({column: first})
-            return whole_or_rest(first, self.length, columns, lambda count: self._tile(at, rows, count, kept, first))
+            return whole_or_tail(first, self.length, columns, lambda count: self._tile(at, rows, count, kept, first))
 
         count = minimum((lines * self.row + (columns - 1)) // columns, -(-self.length // columns))
         return Allocate(kept, seq(loop("q", count, tile), self._written(spot, rows, kept, lines)))

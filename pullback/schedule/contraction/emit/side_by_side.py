@@ -30,9 +30,9 @@ def side_by_side(problems: Sequence[tuple[Problem, Blocking]], flat: dict[Buffer
     axis in it; filled here."""
     parts = [_lowering(blocking)(problem, blocking, flat) for problem, blocking in problems]
     own = [part.own_copies() for part in parts]
-    stages = [_by_turns(_some(stage)) for stage in itertools.zip_longest(*(part.copies() for part in parts))]
+    stages = [_interleaved(_some(stage)) for stage in itertools.zip_longest(*(part.copies() for part in parts))]
     for number, stage in enumerate(itertools.zip_longest(*(part.sums() for part in parts))):
-        stages.append(_by_turns(_some(stage), own if number == 0 else ()))
+        stages.append(_interleaved(_some(stage), own if number == 0 else ()))
     body = seq(*stages)
     for part in parts:
         body = part.allocated(body)
@@ -40,7 +40,7 @@ def side_by_side(problems: Sequence[tuple[Problem, Blocking]], flat: dict[Buffer
 
 
 def _lowering(blocking: Blocking) -> type[Lowering]:
-    if blocking.summed is not None:
+    if blocking.lane_axis is not None:
         return LaneLowering
     if blocking.taps is not None:
         return TapLowering
@@ -54,7 +54,7 @@ def _some(stage: Sequence[Stmt | None]) -> list[Stmt]:
 OwnCopies = Sequence[tuple[Buffer, Stmt]]
 
 
-def _by_turns(statements: Sequence[Stmt], own: Sequence[OwnCopies] = ()) -> Stmt:
+def _interleaved(statements: Sequence[Stmt], own: Sequence[OwnCopies] = ()) -> Stmt:
     """Parallel loops of about as many tasks as one; else one after the other. ``own``: what each thread copies for
     itself, for each of the statements."""
     counts = [

@@ -28,7 +28,7 @@ Counts = Sequence[tuple[Var, int]]
 Finish = Callable[[Mapping[Var, PrimExpr], PrimExpr], Stmt]
 
 
-def stored_across(
+def transposed_store(
     problem: Problem, column: Var, counts: Counts, columns: int, acc: Buffer, lanes: int, finish: Finish
 ) -> Stmt | None:
     """The finish of a register tile, or None where its rows do not lie side by side.
@@ -38,7 +38,7 @@ def stored_across(
     """
     rows, run = math.prod(count for _, count in counts), adjacent_rows(problem, column, counts)
     size = max(LEAST_RUN, 1 << (rows - 1).bit_length())
-    if run < LEAST_RUN or size > lanes or not _is_worth_turning(rows, min(size, columns), size):
+    if run < LEAST_RUN or size > lanes or not _pays_to_transpose(rows, min(size, columns), size):
         return None
     in_memory = sorted(counts, key=lambda c: problem.outputs.index(c[0]))
 
@@ -95,7 +95,7 @@ def stored_across(
     def last(source: Buffer) -> Stmt | None:
         if not left:
             return None
-        one_more = _is_worth_turning(rows, left, size)
+        one_more = _pays_to_transpose(rows, left, size)
         return block(source, as_expr(blocks * size), left) if one_more else rest(source, blocks * size)
 
     if blocks < MANY:
@@ -112,7 +112,7 @@ def from_memory(acc: Buffer, finish: Callable[[Buffer], Stmt]) -> Stmt:
     return Allocate(kept, seq(For(j, as_expr(columns), keep, "vectorized"), finish(kept)))
 
 
-def _is_worth_turning(rows: int, columns: int, size: int) -> bool:
+def _pays_to_transpose(rows: int, columns: int, size: int) -> bool:
     """Whether so many results are put away sooner from a square that is turned as a whole, which takes log2(size)
     moves for each of its rows, than one by one."""
     return rows * columns >= size * (size.bit_length() - 1)

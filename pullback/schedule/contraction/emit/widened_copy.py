@@ -17,7 +17,7 @@ from pullback.tir import Buffer, PrimExpr, Stmt, Var, store
 
 
 @dataclass(frozen=True, eq=False)
-class Wide:
+class WidenedCopy:
     """A copy of all that lies in an input. Both have one axis, the order of memory: any shape is long vectors."""
 
     buffer: Buffer
@@ -26,14 +26,14 @@ class Wide:
     narrow: Buffer  # and where it lies
 
     @staticmethod
-    def of(group: Group, factor: Factor, flat: dict[Buffer, Buffer]) -> Wide:
+    def of(group: Group, factor: Factor, flat: dict[Buffer, Buffer]) -> WidenedCopy:
         """``flat``: what stands for inputs of the kernel; filled here."""
         source = factor.source
         given, size = cast_input(source), math.prod(source.shape)  # type: ignore[arg-type]
         assert given is not None
         memory = group.buffers[given]
         narrow = flat.setdefault(memory, Buffer(memory.name, (size,), memory.dtype))
-        return Wide(Buffer("wide", (size,), factor.dtype, "workspace"), source, given, narrow)
+        return WidenedCopy(Buffer("wide", (size,), factor.dtype, "workspace"), source, given, narrow)
 
     def read(self, indices: Sequence[PrimExpr]) -> PrimExpr:
         return self.buffer[ravel(indices, self.source.shape)]

@@ -62,7 +62,7 @@ def _with(problem: Problem, blocking: Draft, choice: Choice) -> Draft | None:
 
 def other_tiles(problem: Problem, blocking: Draft, most: int = 8) -> list[Choice]:
     """Other register tiles, the best first by the estimate that the default is the best of; none of sums in lanes."""
-    if not blocking.rows or blocking.summed is not None:
+    if not blocking.rows or blocking.lane_axis is not None:
         return []
     machine, lanes = problem.group.machine, problem.lanes
     v, own = blocking.rows[0]  # the counts of the axes after it stay
@@ -106,7 +106,7 @@ def _steps(problem: Problem, blocking: Draft, rows: Rows, columns: int) -> dict[
 
 def other_tasks(problem: Problem, blocking: Draft) -> Iterator[Choice]:
     """The same tile in tasks of half and twice the size along each axis, where tasks copy data for themselves."""
-    if not blocking.has_region or blocking.summed is not None:
+    if not blocking.has_region or blocking.lane_axis is not None:
         return
     choice = choice_of(problem, blocking)
     steps = _steps(problem, blocking, blocking.rows, blocking.tile.columns)

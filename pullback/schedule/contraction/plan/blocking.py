@@ -54,7 +54,7 @@ class Draft:
     packing: Packings
     inner: Mapping[Var, int]
     split_k: int | None = None
-    summed: Var | None = None  # the vector axis, if it is one of the sum: each accumulator is a vector of one sum
+    lane_axis: Var | None = None  # the vector axis, if it is one of the sum: each accumulator is a vector of one sum
     run: Var | None = None  # the axis of an image's rows, if vectors and columns of a tile go on from one to the next
     taps: Var | None = None  # that of a filter's taps, likewise
 

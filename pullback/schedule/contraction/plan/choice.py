@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 
 from pullback.schedule.contraction.plan.blocking import Draft, Packing
-from pullback.schedule.contraction.plan.cost import slowness_of
+from pullback.schedule.contraction.plan.cost import tile_slowness
 from pullback.schedule.contraction.plan.counts import copies, partial_bytes, round_count
-from pullback.schedule.contraction.plan.k_rounds import in_rounds, is_afar, is_copied_in_rounds, rows_together
+from pullback.schedule.contraction.plan.k_rounds import is_copied_in_rounds, is_far_matrix, k_blocked, rows_together
 from pullback.schedule.contraction.plan.lane_sums import lane_cost
-from pullback.schedule.contraction.plan.one_pass import is_streamed, jumps, read_once, streamed
+from pullback.schedule.contraction.plan.one_pass import crosses_pages, is_streamed, read_once, streamed
 from pullback.schedule.contraction.plan.packing import (
     is_copied_by_tasks,
     may_be_copied_by_tasks,
@@ -22,19 +22,19 @@ from pullback.schedule.contraction.plan.packing import (
 from pullback.schedule.contraction.plan.register_tiles import register_tiles, store_cost
 from pullback.schedule.contraction.plan.runs import run_cost
 from pullback.schedule.contraction.plan.split_k import (
-    chunked,
     divided,
     in_own_lines,
-    in_parts,
-    is_better_in_parts,
-    parted,
+    is_better_split,
+    split_for_locality,
+    split_over_tasks,
+    with_split_k,
 )
 from pullback.schedule.contraction.plan.tap_columns import tap_cost
 from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, fitting, partial_sums
-from pullback.schedule.contraction.plan.vector_axis import columns_of, cost_along, moves
+from pullback.schedule.contraction.plan.vector_axis import moves, vector_axes, vector_axis_cost
 from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Problem
-from pullback.schedule.contraction.problem.widen import is_worth_a_copy
+from pullback.schedule.contraction.problem.widen import pays_to_widen
 from pullback.tir import Var
 
 _FEW = 16, 24  # terms that take no longer than to put sums away and take them up again, and from beyond the second
@@ -60,7 +60,7 @@ def blocking_of(problem: Problem) -> Draft | None:
 
 def _best(problem: Problem) -> Draft | None:
     """Vectors along the axis that seems the best at first sight, unless a look at all blockings finds a better one."""
-    columns = columns_of(problem, problem.lanes)
+    columns = vector_axes(problem, problem.lanes)
     best = _along(problem, columns[0]) if columns else None
     if best is None or not _is_doubtful(problem, best):
         return best
@@ -101,17 +101,17 @@ def _divided(problem: Problem, partial: Draft, whole: Draft) -> Draft | None:
     """Whole sums or partial ones, and what tasks share of them; ``whole is partial`` where whole sums don't fit."""
     if (once := read_once(problem, whole)) is not None:
         return once
-    if (shared := in_parts(problem, whole)) is not None:
+    if (shared := split_over_tasks(problem, whole)) is not None:
         return shared
     if whole is partial and not (whole.a.is_window or whole.b.is_window or problem.group.fallback):
         return None  # what comes before the sum is better kept in memory than computed again and again
-    if whole is partial or is_better_in_parts(problem, whole, partial):
-        return chunked(problem, partial)
-    if (apart := parted(problem, whole, partial)) is not None:
+    if whole is partial or is_better_split(problem, whole, partial):
+        return with_split_k(problem, partial)
+    if (apart := split_for_locality(problem, whole, partial)) is not None:
         return apart
     found = streamed(problem, divided(problem, whole))
     if not is_streamed(problem, found):
-        found = rows_together(problem, in_rounds(problem, found))
+        found = rows_together(problem, k_blocked(problem, found))
     return in_own_lines(problem, found)
 
 
@@ -125,7 +125,7 @@ def _is_doubtful(problem: Problem, blocking: Draft) -> bool:
 
 def is_of_matrices(problem: Problem) -> bool:
     """Whether both factors are matrices of the type of the sums, in memory: what these cost is known well."""
-    return not any(f.is_window or f.dtype != f.source.dtype or is_worth_a_copy(problem, f) for f in problem.factors)
+    return not any(f.is_window or f.dtype != f.source.dtype or pays_to_widen(problem, f) for f in problem.factors)
 
 
 def _is_steady(problem: Problem, blocking: Draft) -> bool:
@@ -147,7 +147,7 @@ def _copies_again(problem: Problem, blocking: Draft) -> bool:
 
 def cost(problem: Problem, blocking: Draft) -> float:
     """Time with these vectors, relative to a perfect one: here it is known how often tasks copy the same elements."""
-    if blocking.summed is not None:
+    if blocking.lane_axis is not None:
         return lane_cost(problem, blocking)
     if blocking.run is not None:
         return run_cost(problem, blocking)
@@ -155,15 +155,15 @@ def cost(problem: Problem, blocking: Draft) -> float:
         return tap_cost(problem, blocking)
     column, lanes, machine = blocking.column, problem.lanes, problem.group.machine
     store = store_cost(problem, column, blocking.rows)
-    time = cost_along(problem, column, lanes, store, copies(problem, blocking))
-    if jumps(problem, blocking):
+    time = vector_axis_cost(problem, column, lanes, store, copies(problem, blocking))
+    if crosses_pages(problem, blocking):
         time *= 1 + _JUMP * elements(problem, blocking.a) / problem.work
     if is_streamed(problem, blocking):
         time *= 1 + _FEW[0] / math.prod(blocking.inner[k] for k in problem.reduced)
-        if is_afar(problem, blocking.b):
+        if is_far_matrix(problem, blocking.b):
             time /= 1 + _FROM_AFAR * elements(problem, blocking.b) / problem.work
     if machine.has_small_tiles:
         if blocking.packing[blocking.a] in (Packing.PANELS, Packing.ROUND):
             time *= 1 + _TO_ROWS * elements(problem, blocking.a) / problem.work
-        time *= slowness_of(problem, blocking)
+        time *= tile_slowness(problem, blocking)
     return time

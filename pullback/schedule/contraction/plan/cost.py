@@ -10,7 +10,7 @@ from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.tiles import slowness
 
 
-def slowness_of(problem: Problem, blocking: Draft) -> float:
+def tile_slowness(problem: Problem, blocking: Draft) -> float:
     """The time of a tile relative to a perfect one; sums in lanes have a cost of their own. What goes on from row to
     row or from tap to tap reads a window, of whatever kind; large tiles of other columns are as those of matrices."""
     machine, goes_on = problem.group.machine, blocking.run is not None or blocking.taps is not None
@@ -24,5 +24,5 @@ def slowness_of(problem: Problem, blocking: Draft) -> float:
 
 def uncounted(problem: Problem, blocking: Draft) -> float:
     """Likewise, where the blocking's cost does not count it: those of large tiles, which are mostly fast, do not."""
-    is_counted = problem.group.machine.has_small_tiles or blocking.summed is not None
-    return 1.0 if is_counted else slowness_of(problem, blocking)
+    is_counted = problem.group.machine.has_small_tiles or blocking.lane_axis is not None
+    return 1.0 if is_counted else tile_slowness(problem, blocking)

@@ -13,10 +13,10 @@ from pullback.schedule.contraction.plan.packing import is_packed_by_tile
 from pullback.schedule.contraction.plan.runs import row_length, run_length, shared_zeros
 from pullback.schedule.contraction.plan.skips import skips_of
 from pullback.schedule.contraction.plan.tap_columns import tap_length, tap_stride
-from pullback.schedule.contraction.plan.task_order import is_own, task_axes, terms, tile_axes
+from pullback.schedule.contraction.plan.task_order import is_thread_private, task_axes, terms, tile_axes
 from pullback.schedule.contraction.problem.memory import lines_of_rows
 from pullback.schedule.contraction.problem.problem import Factor, Problem
-from pullback.schedule.contraction.problem.widen import is_worth_a_copy
+from pullback.schedule.contraction.problem.widen import pays_to_widen
 from pullback.schedule.cost import worth_threads
 from pullback.tir import Var
 from pullback.tir.caches import LINE
@@ -36,7 +36,7 @@ def _finished(problem: Problem, draft: Draft, threads: bool) -> Blocking:
     outermost = next((v for v in order if draft.inner[v] < problem.extents[v]), None)
     in_place = packed(draft.packing, Packing.DIRECT)
     by_round = packed(draft.packing, Packing.ROUND)
-    is_plain = draft.summed is None and draft.run is None
+    is_plain = draft.lane_axis is None and draft.run is None
     return Blocking(
         column=draft.column,
         a=draft.a,
@@ -46,7 +46,7 @@ def _finished(problem: Problem, draft: Draft, threads: bool) -> Blocking:
         packing=MappingProxyType(dict(draft.packing)),
         inner=MappingProxyType(dict(draft.inner)),
         split_k=draft.split_k,
-        summed=draft.summed,
+        lane_axis=draft.lane_axis,
         run=draft.run,
         taps=draft.taps,
         threads=threads,
@@ -57,7 +57,7 @@ def _finished(problem: Problem, draft: Draft, threads: bool) -> Blocking:
         term_order=terms(problem, draft),
         outermost=outermost,
         thread_private=_thread_private(problem, draft, threads, outermost),
-        widened=frozenset(f for f in in_place if is_worth_a_copy(problem, f)),
+        widened=frozenset(f for f in in_place if pays_to_widen(problem, f)),
         packed_by_tile=frozenset(f for f in by_round if is_packed_by_tile(problem, draft, f)),
         skips=MappingProxyType(skips_of(problem, draft) if is_plain else {}),
         prefetches_columns=_prefetches_columns(problem, draft),
@@ -71,14 +71,14 @@ def _thread_private(problem: Problem, draft: Draft, threads: bool, outermost: Va
     if not threads or not problem.terms or task_count(problem, draft.inner) * parts == 1:
         return frozenset()
     whole = packed(draft.packing, Packing.PANELS, Packing.TRANSPOSED)
-    return frozenset(f for f in whole if is_own(problem, f, divided=parts > 1 or outermost in f.axes))
+    return frozenset(f for f in whole if is_thread_private(problem, f, divided=parts > 1 or outermost in f.axes))
 
 
 def _prefetches_columns(problem: Problem, draft: Draft) -> bool:
     """Whether a register tile reads its columns where they lie, from the second cache or from farther away. Tiles of 16
     registers are left alone: nobody measured them."""
     b, last = draft.b, problem.reduced[-1] if problem.reduced else None
-    is_plain = draft.packing[b] is Packing.DIRECT and b.is_input and not b.is_window and not is_worth_a_copy(problem, b)
+    is_plain = draft.packing[b] is Packing.DIRECT and b.is_input and not b.is_window and not pays_to_widen(problem, b)
     if last not in b.axes or not is_plain or problem.group.machine.has_small_tiles:
         return False
     size, depth = nbytes(b.source.dtype), math.prod(draft.inner[k] for k in problem.reduced)

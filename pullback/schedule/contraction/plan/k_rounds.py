@@ -17,9 +17,9 @@ from pullback.schedule.contraction.plan.counts import FEW_TILES, matrix_count, r
 from pullback.schedule.contraction.plan.packing import is_one_vector
 from pullback.schedule.contraction.plan.task_order import divides_copies
 from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, even
-from pullback.schedule.contraction.problem.memory import distance, elements, leaves_second_cache
+from pullback.schedule.contraction.problem.memory import distance, elements, exceeds_l2
 from pullback.schedule.contraction.problem.problem import Factor, Problem
-from pullback.schedule.contraction.problem.widen import is_worth_a_copy
+from pullback.schedule.contraction.problem.widen import pays_to_widen
 from pullback.schedule.group import Machine
 from pullback.tir import Var
 from pullback.tir.caches import PAGE
@@ -66,7 +66,7 @@ def of_panels(machine: Machine) -> Round:
     return Round(second // 1024, second * 5 // 8, second // 4, 96 * 1024)
 
 
-def in_rounds(problem: Problem, blocking: Draft) -> Draft:
+def k_blocked(problem: Problem, blocking: Draft) -> Draft:
     """A long sum takes its terms in rounds, each for as many rows and columns as let what they share stay in the
     caches. The task keeps its sums from round to round, so that their order is the same."""
     if blocking.split_k is not None or blocking.a.is_window or blocking.b.is_window or blocking.has_region:
@@ -187,19 +187,19 @@ def is_copied_in_rounds(problem: Problem, factor: Factor, along: Var, scheme: Pa
     if apart < _APART or problem.work <= readers * elements(problem, factor) or problem.depth < terms:
         return False
     if scheme is Packing.DIRECT:
-        return is_beside or is_afar(problem, factor)
+        return is_beside or is_far_matrix(problem, factor)
     return elements(problem, factor) * size > _PANELS
 
 
-def is_afar(problem: Problem, factor: Factor) -> bool:
+def is_far_matrix(problem: Problem, factor: Factor) -> bool:
     """Whether a matrix does not stay in the second cache."""
-    return not factor.is_window and leaves_second_cache(problem, factor)
+    return not factor.is_window and exceeds_l2(problem, factor)
 
 
 def _leaves_wide(problem: Problem, blocking: Draft) -> bool:
     """Whether the rows' factor is of a half type, and a wide copy of it would leave the second cache."""
     a = blocking.a
-    is_copied = blocking.packing[a] is Packing.DIRECT and is_worth_a_copy(problem, a)
+    is_copied = blocking.packing[a] is Packing.DIRECT and pays_to_widen(problem, a)
     return is_copied and elements(problem, a) * nbytes(a.dtype) > LEAVES
 
 

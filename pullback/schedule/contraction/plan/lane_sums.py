@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pullback.schedule.contraction.plan.blocking import Draft, Packing, Rows
 from pullback.schedule.contraction.plan.counts import copies, matrix_count, part_count, region_bytes, task_count
-from pullback.schedule.contraction.plan.split_k import chunked, is_better_in_parts
+from pullback.schedule.contraction.plan.split_k import is_better_split, with_split_k
 from pullback.schedule.contraction.plan.tasks import (
     MOST_REGION_BYTES,
     PARTS,
@@ -62,7 +62,7 @@ def in_lanes(problem: Problem) -> Draft | None:
     if region_bytes(packing, inner) > MOST_REGION_BYTES:
         return None
     partial = Draft(column, a, b, rows, tile, packing, inner, None, summed)
-    parted, enough = chunked(problem, partial), enough_tasks(problem)
+    parted, enough = with_split_k(problem, partial), enough_tasks(problem)
     found = fitting(problem, [(rows, tile)], column, packing, 1, enough)
     if found is None:
         return parted
@@ -72,7 +72,7 @@ def in_lanes(problem: Problem) -> Draft | None:
     if data > problem.group.machine.second_bytes // 2:  # every tile would read it all from farther away
         return parted if parts >= PARTS else None
     tasks = task_count(problem, whole.inner)
-    if is_better_in_parts(problem, whole, partial) or tasks < min(parts, enough):
+    if is_better_split(problem, whole, partial) or tasks < min(parts, enough):
         return parted
     is_cheaper = lane_cost(problem, parted) < _BETTER * lane_cost(problem, whole)
     return parted if is_cheaper and 2 * parts >= min(tasks, enough) else whole
@@ -175,8 +175,8 @@ def _cycles(blocks: Iterable[_Block], registers: int, row: int) -> float | None:
 
 def lane_cost(problem: Problem, blocking: Draft) -> float:
     """Time relative to a perfect contraction."""
-    assert blocking.summed is not None
-    extent, tile = problem.extents[blocking.summed], blocking.tile
+    assert blocking.lane_axis is not None
+    extent, tile = problem.extents[blocking.lane_axis], blocking.tile
     vectors = -(-extent // problem.lanes)
     blocks = [_Block.of(problem, v, n) for v, n in (*blocking.rows, (blocking.column, tile.columns))]
     cycles = _cycles(blocks, problem.group.machine.registers, extent)
@@ -186,7 +186,7 @@ def lane_cost(problem: Problem, blocking: Draft) -> float:
     cost *= 1 + _TOTAL / (rows * vectors)
     turn = moves(problem).turn
     copying = sum(
-        count * (_COPY if _lies_along(problem, f, blocking.summed) else turn)
+        count * (_COPY if _lies_along(problem, f, blocking.lane_axis) else turn)
         for f, count in copies(problem, blocking).items()
     )
     return _ALL * (cost + copying / problem.work)

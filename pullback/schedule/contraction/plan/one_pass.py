@@ -20,7 +20,7 @@ from pullback.schedule.contraction.plan.counts import FEW_TILES, matrix_count, r
 from pullback.schedule.contraction.plan.tasks import PARTS, even, grow
 from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
-from pullback.schedule.contraction.problem.widen import is_worth_a_copy
+from pullback.schedule.contraction.problem.widen import pays_to_widen
 from pullback.tir import Var
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
@@ -40,7 +40,7 @@ _OWN_SUMS = 96 * 1024  # bytes of sums that a task keeps for itself: its stack m
 
 def is_read_once(problem: Problem, b: Factor, column: Var) -> bool:
     """Whether few rows read a large matrix where it lies. Small tiles are left alone: nobody measured them."""
-    is_plain = b.is_input and not b.is_window and b.strides.get(column) == 1 and not is_worth_a_copy(problem, b)
+    is_plain = b.is_input and not b.is_window and b.strides.get(column) == 1 and not pays_to_widen(problem, b)
     if not is_plain or problem.group.machine.has_small_tiles or len(problem.reduced) != 1 or matrix_count(problem) > 1:
         return False
     size = nbytes(b.source.dtype)
@@ -108,7 +108,7 @@ def is_streamed(problem: Problem, blocking: Draft) -> bool:
     return blocking.inner[problem.reduced[0]] <= _LINES and round_count(problem, blocking.inner) > 1
 
 
-def jumps(problem: Problem, blocking: Draft) -> bool:
+def crosses_pages(problem: Problem, blocking: Draft) -> bool:
     """Whether tiles read the rows' factor, a matrix beyond the reach of the TLB, from page to page, a part of each
     line."""
     a, size = blocking.a, nbytes(blocking.a.source.dtype)

@@ -16,7 +16,7 @@ from pullback.schedule.contraction.plan.tasks import enough_tasks
 from pullback.schedule.contraction.plan.vector_axis import moves
 from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
-from pullback.schedule.contraction.problem.widen import is_worth_a_copy
+from pullback.schedule.contraction.problem.widen import pays_to_widen
 from pullback.tir import Var
 from pullback.tir.caches import LINE, NEAR, PAGE
 from pullback.tir.expr import nbytes
@@ -57,7 +57,7 @@ def packing_of_columns(problem: Problem, b: Factor, column: Var) -> Packing:
     """How the factor is read along which vectors lie."""
     plain = plain_packing(b, column)
     is_near = b.is_window or is_read_once(problem, b, column)
-    pays = plain is Packing.DIRECT and not is_near and (is_worth_a_copy(problem, b) or _is_apart(problem, b))
+    pays = plain is Packing.DIRECT and not is_near and (pays_to_widen(problem, b) or _is_apart(problem, b))
     return Packing.PANELS if pays else plain
 
 

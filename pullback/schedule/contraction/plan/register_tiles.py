@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pullback.schedule.contraction.plan.blocking import Rows
 from pullback.schedule.contraction.plan.vector_axis import moves
-from pullback.schedule.contraction.problem.memory import LEAST_RUN, adjacent_rows, distance, leaves_second_cache
+from pullback.schedule.contraction.problem.memory import LEAST_RUN, adjacent_rows, distance, exceeds_l2
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.group import Machine
 from pullback.schedule.tiles import Reads, Tile, best_tile
@@ -60,7 +60,7 @@ def reads(problem: Problem, a: Factor, rows: int, machine: Machine) -> Reads:
 def _is_far(problem: Problem, a: Factor, v: Var) -> bool:
     """Whether the other factor leaves the second cache, while rows of a window lie side by side."""
     (b,) = (f for f in problem.factors if f is not a)
-    return a.is_window and distance(problem, a, v) == 1 and leaves_second_cache(problem, b)
+    return a.is_window and distance(problem, a, v) == 1 and exceeds_l2(problem, b)
 
 
 def _most_rows(problem: Problem, a: Factor, v: Var) -> int:

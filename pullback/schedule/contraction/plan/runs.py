@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pullback.schedule.contraction.plan.blocking import Draft, Packing, Packings, Rows
-from pullback.schedule.contraction.plan.cost import slowness_of
+from pullback.schedule.contraction.plan.cost import tile_slowness
 from pullback.schedule.contraction.plan.packing import packing_of_rows, plain_packing, roles
 from pullback.schedule.contraction.plan.register_tiles import reads
 from pullback.schedule.contraction.plan.skips import skips_of
@@ -120,13 +120,13 @@ def run_cost(problem: Problem, blocking: Draft) -> float:
     lengths = blocks * run_length(problem, blocking.b, inner)
     lengths += run_length(problem, blocking.b, {**inner, y: rest}) if rest else 0
     cost = lengths / (extents[y] * extents[x]) * (1 + _PUT / problem.depth)
-    return cost * slowness_of(problem, blocking) if machine.has_small_tiles else cost
+    return cost * tile_slowness(problem, blocking) if machine.has_small_tiles else cost
 
 
 def may_run(problem: Problem, blocking: Draft) -> bool:
     """Whether vectors of a blocking are along the rows of an image, and it leaves out nothing that those which run on
     would compute."""
-    is_plain = blocking.column is problem.outputs[-1] and blocking.summed is None
+    is_plain = blocking.column is problem.outputs[-1] and blocking.lane_axis is None
     return is_plain and not skips_of(problem, blocking) and _inside(problem, blocking.b) >= _INSIDE
 
 

@@ -19,7 +19,7 @@ from pullback.schedule.contraction.plan.counts import (
     tasks_of_rows,
 )
 from pullback.schedule.contraction.plan.k_rounds import ROUND, round_of
-from pullback.schedule.contraction.plan.task_order import is_own
+from pullback.schedule.contraction.plan.task_order import is_thread_private
 from pullback.schedule.contraction.plan.tasks import PARTS, TASKS, moves_with_others, partial_sums
 from pullback.schedule.contraction.problem.memory import elements
 from pullback.schedule.contraction.problem.problem import Problem
@@ -27,7 +27,7 @@ from pullback.schedule.cost import worth_threads
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
-_CHUNK_DEPTH = 512  # terms of a partial sum, at the least
+_LEAST_SPLIT_DEPTH = 512  # terms of a partial sum, at the least
 _FEW_COPIES = 8  # tasks that copy the same elements, at the most
 _COPY = 8  # multiply-adds in the time that one element takes to be copied into a region,
 _COPY_ALONE = 2  # and in which it does where they come one by one, not as vectors of them
@@ -42,7 +42,7 @@ def divided(problem: Problem, blocking: Draft) -> Draft:
     if blocking.has_region:
         return blocking
     tasks = task_count(problem, blocking.inner)
-    wanted = min(-(-TASKS // tasks), problem.depth // _CHUNK_DEPTH)
+    wanted = min(-(-TASKS // tasks), problem.depth // _LEAST_SPLIT_DEPTH)
     if wanted < 2 or problem.extents[problem.reduced[0]] < wanted:
         return blocking
     outer = problem.reduced[0]
@@ -51,7 +51,7 @@ def divided(problem: Problem, blocking: Draft) -> Draft:
     return blocking.revised(inner=inner, split_k=round_count(problem, inner))
 
 
-def in_parts(problem: Problem, blocking: Draft) -> Draft | None:
+def split_over_tasks(problem: Problem, blocking: Draft) -> Draft | None:
     """Very long sums are divided among several tasks, where whole ones would leave few tasks as large as the caches
     allow. A task takes its part in rounds. Where a matrix would be copied as a whole, and a few tasks have all rows,
     each round copies its own part."""
@@ -72,13 +72,13 @@ def in_parts(problem: Problem, blocking: Draft) -> Draft | None:
         inner = round_of(problem, blocking, 1, ROUND)
     tasks, results = task_count(problem, inner), math.prod(problem.extents[v] for v in problem.outputs)
     few = is_copied and results * nbytes(problem.anchor.dtype) <= STREAM
-    chunks = min(-(-TASKS // tasks), problem.depth // (_CHUNK_DEPTH if few else 2 * _CHUNK_DEPTH))
+    chunks = min(-(-TASKS // tasks), problem.depth // (_LEAST_SPLIT_DEPTH if few else 2 * _LEAST_SPLIT_DEPTH))
     if chunks < 2 or chunks * tasks < PARTS:
         return None
-    return chunked(problem, blocking.revised(inner=inner, packing=packing), chunks)
+    return with_split_k(problem, blocking.revised(inner=inner, packing=packing), chunks)
 
 
-def is_better_in_parts(problem: Problem, whole: Draft, partial: Draft) -> bool:
+def is_better_split(problem: Problem, whole: Draft, partial: Draft) -> bool:
     """Whether so many tasks copy the same elements that partial sums of a few terms take less, without them."""
     if not (whole.a.is_window or whole.b.is_window) or part_count(problem, partial.inner) < PARTS:
         return False
@@ -92,13 +92,13 @@ def _saved(problem: Problem, whole: Draft, partial: Draft) -> int:
     return (_COPY if problem.group.machine.vectors else _COPY_ALONE) * copied - _KEEP * kept
 
 
-def parted(problem: Problem, whole: Draft, partial: Draft) -> Draft | None:
+def split_for_locality(problem: Problem, whole: Draft, partial: Draft) -> Draft | None:
     """Partial sums, if they take less because each thread then reads what it copied itself, or has something to do."""
     gain = _SHARE * _shared(problem, whole) + _idle(problem, whole)
     if not gain or not worth_threads(problem.nanoseconds):
         return None
-    partial = in_so_many_parts(problem, partial)
-    found = chunked(problem, partial)
+    partial = in_shorter_rounds(problem, partial)
+    found = with_split_k(problem, partial)
     results = math.prod(problem.extents[v] for v in problem.outputs)
     gain -= _PASS * results * (found.split_k or 1) + _AGAIN * _read_again(problem, partial)
     is_better = _saved(problem, whole, partial) + gain > problem.work / 10
@@ -110,7 +110,7 @@ def _idle(problem: Problem, blocking: Draft) -> int:
     return problem.work // 2 if task_count(problem, blocking.inner) == 1 else 0
 
 
-def in_so_many_parts(problem: Problem, partial: Draft) -> Draft:
+def in_shorter_rounds(problem: Problem, partial: Draft) -> Draft:
     """Rounds that are short enough to be parts for all threads."""
     inner = dict(partial.inner)
     for k in problem.reduced:
@@ -125,7 +125,7 @@ def _shared(problem: Problem, blocking: Draft) -> float:
     copied = packed(blocking.packing, Packing.PANELS, Packing.TRANSPOSED)
     if blocking.inner[blocking.column] < problem.extents[blocking.column]:
         copied = [f for f in copied if f is not blocking.b]
-    copied = [f for f in copied if not is_own(problem, f, divided=False)]
+    copied = [f for f in copied if not is_thread_private(problem, f, divided=False)]
     return sum(elements(problem, f) for f in copied) / matrix_count(problem)
 
 
@@ -152,7 +152,7 @@ def in_own_lines(problem: Problem, blocking: Draft) -> Draft:
     return blocking.revised(split_k=1) if is_shared else blocking
 
 
-def chunked(problem: Problem, blocking: Draft, most: int = TASKS) -> Draft:
+def with_split_k(problem: Problem, blocking: Draft, most: int = TASKS) -> Draft:
     """Enough partial sums, of ``most`` at the most, that there are tasks for a few threads."""
     total = round_count(problem, blocking.inner)
     wanted = -(-TASKS // task_count(problem, blocking.inner))

@@ -16,7 +16,7 @@ from pullback.schedule.affine import affine
 from pullback.schedule.contraction.plan.blocking import Draft
 from pullback.schedule.contraction.plan.choice import blocking_of, cost, is_of_matrices
 from pullback.schedule.contraction.plan.cost import uncounted
-from pullback.schedule.contraction.plan.k_rounds import is_afar
+from pullback.schedule.contraction.plan.k_rounds import is_far_matrix
 from pullback.schedule.contraction.plan.lane_sums import in_lanes
 from pullback.schedule.contraction.plan.runs import in_runs, may_run
 from pullback.schedule.contraction.plan.tap_columns import with_taps
@@ -60,10 +60,10 @@ def _along_axes(problem: Problem) -> Parts:
     assert found is not None
     whole, lanes = time(found), problem.lanes
     blocking = found[0][1]
-    is_plain = is_of_matrices(problem) and blocking.summed is None and blocking.split_k is None
+    is_plain = is_of_matrices(problem) and blocking.lane_axis is None and blocking.split_k is None
     if whole < _WASTES[is_plain] * problem.work or whole / 2 < LOOP:
         return found
-    axes = [v for v in problem.outputs if has_poor_end(problem.extents[v], lanes)]
+    axes = [v for v in problem.outputs if has_poor_tail(problem.extents[v], lanes)]
     options = [
         (time(parts) + _read_again(problem, v), parts) for v in axes if (parts := _parts(problem, v)) is not None
     ]
@@ -87,7 +87,7 @@ def _whole(problem: Problem) -> Parts | None:
     return [(long, lanes)] if lanes is not None and time([(long, lanes)]) < time(found) else found
 
 
-def has_poor_end(extent: int, lanes: int) -> bool:
+def has_poor_tail(extent: int, lanes: int) -> bool:
     """Whether the last of several vectors would have few lanes."""
     return 0 < extent % lanes <= lanes // 2 < lanes < extent
 
@@ -103,7 +103,7 @@ def tile_time(parts: Parts) -> float:
     return tiles + LOOP * (len(parts) - 1)
 
 
-def parts_along(problem: Problem, axis: Var, at: int) -> tuple[Problem, Problem]:
+def split_along(problem: Problem, axis: Var, at: int) -> tuple[Problem, Problem]:
     """The results with the values of an axis before this one, and the others."""
     return _part(problem, axis, 0, at), _part(problem, axis, at, problem.extents[axis])
 
@@ -111,7 +111,7 @@ def parts_along(problem: Problem, axis: Var, at: int) -> tuple[Problem, Problem]
 def _parts(problem: Problem, axis: Var) -> Parts | None:
     """Whole vectors along an axis, and the rest of it."""
     lanes = problem.lanes
-    parts = parts_along(problem, axis, problem.extents[axis] // lanes * lanes)
+    parts = split_along(problem, axis, problem.extents[axis] // lanes * lanes)
     first, last = map(_whole, parts)
     return None if first is None or last is None else first + last
 
@@ -122,7 +122,7 @@ def _read_again(problem: Problem, axis: Var) -> int:
     shared = [
         f for f in problem.factors if axis not in f.axes and all(distance(problem, f, k) != 1 for k in problem.reduced)
     ]
-    return _AGAIN * sum(elements(problem, f) for f in shared if is_afar(problem, f))
+    return _AGAIN * sum(elements(problem, f) for f in shared if is_far_matrix(problem, f))
 
 
 def _part(problem: Problem, axis: Var, first: int, end: int) -> Problem:

@@ -16,11 +16,11 @@ import math
 from dataclasses import replace
 
 from pullback.schedule.contraction.plan.blocking import Draft, Packing, Packings
-from pullback.schedule.contraction.plan.cost import slowness_of
+from pullback.schedule.contraction.plan.cost import tile_slowness
 from pullback.schedule.contraction.plan.counts import copies, part_count, partial_bytes, region_bytes, round_count
 from pullback.schedule.contraction.plan.packing import packing_of_rows, plain_packing
 from pullback.schedule.contraction.plan.register_tiles import more_rows, reads
-from pullback.schedule.contraction.plan.split_k import chunked, in_so_many_parts
+from pullback.schedule.contraction.plan.split_k import in_shorter_rounds, with_split_k
 from pullback.schedule.contraction.plan.tasks import MOST_REGION_BYTES, PARTS, grow, moves_with_others
 from pullback.schedule.contraction.plan.vector_axis import moves
 from pullback.schedule.contraction.problem.memory import distance, elements, region_order
@@ -97,8 +97,8 @@ def _with_tasks(problem: Problem, a: Factor, b: Factor, rows: list[Var], column:
     _grow_sums(problem, b, inner, packing)
     blocking = Draft(column, a, b, counts, tile, packing, inner, None, taps=tap)
     if part_count(problem, inner) < PARTS and worth_threads(problem.nanoseconds):
-        blocking = in_so_many_parts(problem, blocking)
-    return chunked(problem, blocking)
+        blocking = in_shorter_rounds(problem, blocking)
+    return with_split_k(problem, blocking)
 
 
 def _grow_sums(problem: Problem, b: Factor, inner: dict[Var, int], packing: Packings) -> None:
@@ -137,4 +137,4 @@ def tap_cost(problem: Problem, blocking: Draft) -> float:
     move = costs.turn if distance(problem, b, blocking.column) != 1 else 0
     copied = max(copies(problem, blocking)[b], elements(problem, b))
     cost *= 1 + move * copied / problem.work
-    return cost * slowness_of(problem, blocking) if problem.group.machine.has_small_tiles else cost
+    return cost * tile_slowness(problem, blocking) if problem.group.machine.has_small_tiles else cost

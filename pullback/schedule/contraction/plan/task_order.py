@@ -108,11 +108,11 @@ def order_of_sums(problem: Problem, blocking: Draft) -> Hashable:
     reduced, axes = problem.reduced, terms(problem, blocking)
     rounds = tuple(blocking.inner[k] for k in reduced)
     cuts = [n for n, k in enumerate(reduced) if rounds[n] < problem.extents[k]]
-    is_whole = blocking.split_k in (None, 1) and blocking.summed is None
+    is_whole = blocking.split_k in (None, 1) and blocking.lane_axis is None
     if is_whole and axes == reduced and all(n == 1 for n in rounds[: max(cuts, default=0)]):
         rounds = ()  # they go on where the ones before have ended
     numbers = tuple(map(reduced.index, axes))
-    lanes = None if blocking.summed is None else reduced.index(blocking.summed)
+    lanes = None if blocking.lane_axis is None else reduced.index(blocking.lane_axis)
     extents = tuple(problem.extents[k] for k in reduced)
     return extents, numbers, rounds, blocking.split_k or 1, lanes, blocking.run is None, blocking.taps is None
 
@@ -126,7 +126,7 @@ def have_same_order(parts: Sequence[tuple[Problem, Draft]], others: Sequence[tup
     return (own, sizes) == (found, sizes_found)
 
 
-def is_own(problem: Problem, factor: Factor, divided: bool) -> bool:
+def is_thread_private(problem: Problem, factor: Factor, divided: bool) -> bool:
     """Whether threads had better copy a factor each for itself; ``divided``: a thread reads a part of it, mostly."""
     count = elements(problem, factor)
     if count * nbytes(factor.source.dtype) > min(_BYTES, problem.group.machine.second_bytes // _PART):

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from pullback.schedule.contraction.figures import FIRST, REGION_BYTES, THREADS
 from pullback.schedule.contraction.plan.blocking import Packing, Packings, Rows, packed
 from pullback.schedule.contraction.plan.counts import copies_of, part_count, region_bytes, task_count
-from pullback.schedule.contraction.problem.memory import distance, elements, leaves_second_cache, memory_strides
+from pullback.schedule.contraction.problem.memory import distance, elements, exceeds_l2, memory_strides
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.cost import element_cost
 from pullback.schedule.tiles import Tile
@@ -58,7 +58,7 @@ def _near_region(problem: Problem, packing: Packings) -> int:
     """Bytes of regions that stay near enough. The more a task has, the fewer tasks read all of a matrix that leaves the
     second cache: then they may fill a part of that."""
     second = problem.group.machine.second_bytes
-    leaves = any(scheme is Packing.PANELS and leaves_second_cache(problem, f) for f, scheme in packing.items())
+    leaves = any(scheme is Packing.PANELS and exceeds_l2(problem, f) for f, scheme in packing.items())
     return max(REGION_BYTES, second // _REGION_PART) if leaves else REGION_BYTES
 
 
@@ -149,11 +149,7 @@ def _has_own_copies(problem: Problem, column: Var, packing: Packings) -> bool:
     """Whether each value of the column has its own part of all that is read, with few results of many terms, and lies
     beside the next one's in windows that leave the second cache: those of a depthwise convolution's weights, with
     channels innermost."""
-    far = [
-        f
-        for f, scheme in packing.items()
-        if scheme is Packing.REGION and f.is_window and leaves_second_cache(problem, f)
-    ]
+    far = [f for f, scheme in packing.items() if scheme is Packing.REGION and f.is_window and exceeds_l2(problem, f)]
     is_own = all(column in f.axes for f in problem.factors) and all(distance(problem, f, column) == 1 for f in far)
     return bool(far) and is_own and math.prod(problem.extents[v] for v in problem.outputs) < problem.depth
 

@@ -29,14 +29,14 @@ def moves(problem: Problem) -> Moves:
     return _SMALL_TILES if problem.group.machine.has_small_tiles else _LARGE_TILES
 
 
-def columns_of(problem: Problem, lanes: int) -> list[Var]:
+def vector_axes(problem: Problem, lanes: int) -> list[Var]:
     """The axes along which vectors may lie, the best first, and none much worse than that."""
     columns = [v for v in reversed(problem.outputs) if any(v in f.axes for f in problem.factors)]
-    costs = {v: cost_along(problem, v, lanes) for v in columns}
+    costs = {v: vector_axis_cost(problem, v, lanes) for v in columns}
     return sorted((v for v in columns if costs[v] < 2 * min(costs.values())), key=costs.__getitem__)
 
 
-def cost_along(
+def vector_axis_cost(
     problem: Problem, v: Var, lanes: int, store: int | None = None, copied: Mapping[Factor, int] | None = None
 ) -> float:
     """Time with vectors along the axis, relative to a perfect one. ``store``: multiply-adds in the time that one result

@@ -77,7 +77,7 @@ def lines_of_rows(width: int, apart: int) -> int:
     return -(-width // LINE) + (apart % LINE != 0)
 
 
-def leaves_second_cache(problem: Problem, factor: Factor) -> bool:
+def exceeds_l2(problem: Problem, factor: Factor) -> bool:
     """Whether what is read of a factor is more than the second cache holds."""
     return elements(problem, factor) * nbytes(factor.source.dtype) > problem.group.machine.second_bytes
 

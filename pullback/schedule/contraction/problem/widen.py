@@ -1,4 +1,4 @@
-"""Wide factors: numbers of half types become what they are multiplied as once, not at each of their multiplications.
+"""Widening: numbers of half types are converted to the type of their products once, not at each multiplication.
 
     Σ_k cast(a[…, k]) · cast(b[k, …])   =   Σ_k a'[…, k] · b'[k, …],      a'[i…] = cast(float32, a[i…])
 
@@ -32,7 +32,7 @@ def widened(problem: Problem) -> Problem:
     return replace(problem, factors=(first, second))
 
 
-def is_worth_a_copy(problem: Problem, factor: Factor) -> bool:
+def pays_to_widen(problem: Problem, factor: Factor) -> bool:
     """Whether a factor that is read where it lies is better converted beforehand."""
     source = factor.source
     is_converted = factor.is_view and not source.is_placeholder and cast_input(source) is not None
