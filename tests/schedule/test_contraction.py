@@ -14,14 +14,13 @@ from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.emit.region import Region
-from pullback.schedule.contraction.figures import REGION_BYTES
+from pullback.schedule.contraction.figures import Figures, KBlock
 from pullback.schedule.contraction.plan.blocking import Packing
 from pullback.schedule.contraction.plan.choice import _along, blocking_of, cost
 from pullback.schedule.contraction.plan.counts import region_bytes, round_count, task_count, tasks_of_rows
-from pullback.schedule.contraction.plan.k_rounds import ROUND, Round
 from pullback.schedule.contraction.plan.one_pass import crosses_pages
 from pullback.schedule.contraction.plan.skips import skips_of
-from pullback.schedule.contraction.plan.vector_axis import Moves, vector_axes
+from pullback.schedule.contraction.plan.vector_axis import vector_axes
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Machine
 from pullback.target import Target
@@ -107,7 +106,7 @@ def test_convolution(shape, kind, channels_last):
 def test_taps_in_blocks(sizes, kernel, strides, dilation, channels_last, monkeypatch):
     """Where regions are small, a round takes some of the taps, through which the window of a convolution's gradient
     runs backwards. With as much padding as there can be, nothing lies before the first element of ``dy``."""
-    limit(monkeypatch, REGION_BYTES=128, MOST_REGION_BYTES=128)
+    limit(monkeypatch, region=128, most_region=128)
     padding = tuple(d * (kernel - 1) for d in dilation)
     y = data_gradient((1, 3, *sizes), 2, kernel, strides, padding, dilation, channels_last)
     group = group_of(turned(y, channels_last))
@@ -182,7 +181,7 @@ def test_the_gradient_of_a_strided_convolution_skips_the_zeros():
 @pytest.mark.parametrize("registers", [32, 16])
 def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, registers, monkeypatch):
     """Those of a tile, if they are along one axis: of a line that has more rows, each tile would read but a part."""
-    limit(monkeypatch, NEAR=256, moves=lambda problem: Moves(turn=16, gap=32, move=8))
+    limit(monkeypatch, NEAR=256, transpose=16, gather=8)
     limit(monkeypatch, vector_axes=lambda problem, _: problem.outputs[-1:])
     group = dataclasses.replace(
         group_of(product(kind, shape, False)), machine=Machine(registers=registers, without=("Winograd",))
@@ -199,7 +198,7 @@ def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, 
 def test_regions_across_memory_are_turned_in_registers(shape, lanes, monkeypatch):
     """Channels innermost, where memory has the image's rows innermost: also in blocks of channels, the last shorter."""
     channels = lambda problem, _: [v for v in problem.outputs if v.name == "i1"]  # noqa: E731
-    limit(monkeypatch, REGION_BYTES=4096, vector_axes=channels, _IDLE=math.inf)
+    limit(monkeypatch, region=4096, vector_axes=channels, _IDLE=math.inf)
     machine = Machine(vector_bytes=4 * lanes, registers=16)
     group = group_of(product("weight", shape, False), machine=machine)
     assert any(blocking.has_region for _, blocking in Contraction.recognize(group).parts)
@@ -216,7 +215,7 @@ def test_regions_across_memory_are_turned_in_registers(shape, lanes, monkeypatch
 )
 def test_tasks_that_would_copy_the_same_elements_take_parts_of_the_sums(kind, shape, monkeypatch):
     """Of all rows of the image, instead of all terms of a few rows; zeros are left out all the same."""
-    limit(monkeypatch, REGION_BYTES=1024, _COPY=1000, PARTS=2)
+    limit(monkeypatch, region=1024, pack=1000, pack_row=1000, PARTS=2)
     group = group_of(product(kind, shape, False))
     ((problem, blocking),) = recognize(group).parts
     assert blocking.split_k is not None and problem.extents[problem.reduced[-1]] > 1
@@ -293,8 +292,8 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
     assert whole.inner[k.var] == depth
     expected = run(group)
     limits = {
-        "SECOND": 0,
-        "ROUND": Round(depth=8, columns=512, rows=512, sums=4096),
+        "l2": 0,
+        "k_block": KBlock(depth=8, columns=512, rows=512, sums=4096),
         "TASKS": 4,
     }
     limit(monkeypatch, **limits)
@@ -325,8 +324,8 @@ def test_very_long_sums_are_parted_among_tasks_that_take_rounds(sizes, a_first, 
     machine = dataclasses.replace(SMALL, second_bytes=0)  # else tasks would copy their own columns
     group = group_of(te.compute(y.shape, lambda i, j: tir.maximum(y[i, j], 0.0), "relu"), machine=machine)
     limits = {
-        "SECOND": 0, "LEAVES": 0, "_LEAST_SPLIT_DEPTH": 12, "ROUND": ROUND._replace(depth=8), "TASKS": 24, "PARTS": 2,
-        "REGION_BYTES": 256, "NOMINAL_BYTES": 0,
+        "l2": 0, "leaves_l2": 0, "_LEAST_SPLIT_DEPTH": 12, "k_block": Figures().k_block._replace(depth=8), "TASKS": 24,
+        "PARTS": 2, "region": 256, "NOMINAL_BYTES": 0,
     }  # fmt: skip
     limit(monkeypatch, **limits)
     ((problem, blocking),) = recognize(group).parts
@@ -375,7 +374,7 @@ def test_sums_are_not_parted_to_spare_copies_that_take_no_longer_than_their_term
 @pytest.mark.parametrize(("second", "rows"), [(512 << 10, 1), (2 << 20, 4)])
 def test_few_tasks_read_weights_that_leave_the_second_cache(second, rows, monkeypatch):
     """A task of one row of the image reads 9 MB for 7 results a channel. A large second cache has room for more."""
-    limit(monkeypatch, _SHARE=0)  # else the sum would be divided, so that each task copies what it reads
+    limit(monkeypatch, hand_over=0)  # else the sum would be divided, so that each task copies what it reads
     machine = Machine(vector_bytes=64, registers=32, second_bytes=second, without=("Winograd",))
     group = group_of(product("forward", (8, 512, 7, 7, 512, 3, 1, 1), False), machine=machine)
     ((problem, blocking),) = recognize(group).parts
@@ -393,7 +392,7 @@ def test_sums_of_few_terms_do_not_come_back_from_beyond_the_second_cache():
 
 @pytest.mark.parametrize("kind", ["forward", "data"])
 def test_regions_of_a_large_second_cache(kind, monkeypatch):
-    limit(monkeypatch, REGION_BYTES=512, _REGION_PART=1, TASKS=2)
+    limit(monkeypatch, region=512, region_of_l2=1, TASKS=2)
     found = []
     for second in (256, 8192):
         machine = dataclasses.replace(UNFILTERED, second_bytes=second)
@@ -409,7 +408,7 @@ def test_regions_of_a_large_second_cache(kind, monkeypatch):
 )
 def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy(shape, monkeypatch):
     """A task copies its part of dy once for all taps, beside its part of the padded data."""
-    limits = {"LEAVES": 0, "_LEAST_SPLIT_DEPTH": 12, "TASKS": 24, "PARTS": 2, "REGION_BYTES": 8192}
+    limits = {"leaves_l2": 0, "_LEAST_SPLIT_DEPTH": 12, "TASKS": 24, "PARTS": 2, "region": 8192}
     limit(monkeypatch, **limits, _TAPS=0.0)
     limit(monkeypatch, vector_axes=lambda *args: vector_axes(*args)[:1])
     group = group_of(product("weight", shape, False))
@@ -427,7 +426,7 @@ def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy
 def test_tasks_do_not_write_between_one_anothers_results(shape, apart, monkeypatch):
     """Here a tap of all weights is a task's, and lies beside other tasks' in each line; there it is all of a channel's,
     of which a thread has several."""
-    limit(monkeypatch, _SHARE=0, _TAPS=0.0)  # else sums would be divided
+    limit(monkeypatch, hand_over=0, _TAPS=0.0)  # else sums would be divided
     machine = Machine(vector_bytes=64, registers=32, without=("Winograd",))
     group = group_of(product("weight", shape, False), machine=machine)
     ((problem, blocking),) = recognize(group).parts
@@ -576,9 +575,9 @@ def test_rows_of_a_tile_lie_where_regions_stay_in_the_cache():
         out_dtype="float32",
     )  # fmt: skip
     group = group_of(product, machine=Machine(vector_bytes=64, registers=32))
-    ((_, blocking),) = recognize(group).parts
+    ((problem, blocking),) = recognize(group).parts
     assert [v.name for v, _ in blocking.rows] == ["i4"]
-    assert region_bytes(blocking.packing, blocking.inner) <= REGION_BYTES
+    assert region_bytes(blocking.packing, blocking.inner) <= problem.figures.region
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_what_lies_behind_a_row_does_not_matter(padding: int) -> None:
 def test_in_rounds_and_parts_whose_last_one_is_shorter(
     shape: tuple[int, ...], rounds: int, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit(monkeypatch, REGION_BYTES=4000, NOMINAL_BYTES=0)
+    limit(monkeypatch, region=4000, NOMINAL_BYTES=0)
     machine = dataclasses.replace(machine_of(64), second_bytes=0)
     group = group_of(product("weight", shape, False), machine=machine)
     ((problem, blocking),) = parts_of(group)

@@ -12,10 +12,10 @@ import pytest
 from pullback import te
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction.emit import round_copy
-from pullback.schedule.contraction.emit.next_round import following
+from pullback.schedule.contraction.emit.prefetch import following
+from pullback.schedule.contraction.figures import KBlock
 from pullback.schedule.contraction.plan.blocking import Packing
 from pullback.schedule.contraction.plan.counts import part_count
-from pullback.schedule.contraction.plan.k_rounds import Round
 from pullback.schedule.group import Machine
 from pullback.tir import Prefetch, Var, interpreter
 from tests.schedule.limits import limit
@@ -65,7 +65,7 @@ def test_all_lines_but_those_of_the_first_round(sizes, across, way, monkeypatch,
     """A few times each for every time that they are copied, and few in vain: pieces of lines do not end where lines do,
     nor matrices with a round."""
     monkeypatch.setattr(round_copy, "_AHEAD", 1 << 30)
-    limit(monkeypatch, TASKS=4, _APART=64, _RUN=4, COPYING=Round(depth=10, columns=1280, rows=800, sums=4096))
+    limit(monkeypatch, TASKS=4, _APART=64, _RUN=4, packed_k_block=KBlock(depth=10, columns=1280, rows=800, sums=4096))
     batch, _, n, depth = sizes
     group = group_of(product(*sizes, across), machine=dataclasses.replace(SMALL, second_bytes=16 << 10))
     ((problem, blocking),) = recognize(group).parts

@@ -98,13 +98,13 @@ def test_an_order_is_another_one_where_parts_or_rounds_are() -> None:
     problem, blocking = part
     k = problem.reduced[-1]
     assert have_same_order([part], [part])
-    other = dataclasses.replace(blocking, split_k=(blocking.split_k or 1) + 1)
+    other = blocking.revised(split_k=(blocking.split_k or 1) + 1)
     assert not have_same_order([part], [(problem, other)])
     if blocking.split_k is not None and blocking.split_k > 1:
-        shorter = dataclasses.replace(blocking, inner={**blocking.inner, k: max(1, blocking.inner[k] // 2)})
+        shorter = blocking.revised(inner={**blocking.inner, k: max(1, blocking.inner[k] // 2)})
         assert not have_same_order([part], [(problem, shorter)])
-    whole = dataclasses.replace(blocking, chunks=None)
-    k_blocked = dataclasses.replace(whole, inner={**blocking.inner, k: max(1, blocking.inner[k] // 2)})
+    whole = blocking.revised(split_k=None)
+    k_blocked = whole.revised(inner={**blocking.inner, k: max(1, blocking.inner[k] // 2)})
     assert have_same_order([(problem, whole)], [(problem, k_blocked)])
 
 

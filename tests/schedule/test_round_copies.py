@@ -11,10 +11,11 @@ from pullback import te
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.emit.round_copy import RoundCopy, _apart
+from pullback.schedule.contraction.figures import KBlock
 from pullback.schedule.contraction.plan.blocking import Packing
 from pullback.schedule.contraction.plan.choice import _along, cost
 from pullback.schedule.contraction.plan.counts import round_count
-from pullback.schedule.contraction.plan.k_rounds import PANEL_ROWS, Round
+from pullback.schedule.contraction.plan.k_rounds import PANEL_ROWS
 from pullback.schedule.contraction.plan.one_pass import is_read_once, is_streamed
 from pullback.schedule.contraction.plan.register_tiles import register_tiles
 from pullback.schedule.contraction.problem.problem import Problem
@@ -57,8 +58,8 @@ def test_sums_are_those_of_the_matrices_where_they_lie(batch, m, n, depths, a_fi
         TASKS=4,
         _APART=64,
         _RUN=4,
-        COPYING=Round(depth=10, columns=1200, rows=800, sums=4096),
-        _WHOLE_SUMS=0,
+        packed_k_block=KBlock(depth=10, columns=1200, rows=800, sums=4096),
+        whole_line_sums=0,
     )
     result = product(batch, m, n, depths, a_first)
     plain = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20))
@@ -75,7 +76,7 @@ def test_copies_have_lines_of_each_tile(rows, monkeypatch):
     but an odd number of lines of the cache. Bit for bit, beside the end of a matrix too."""
     monkeypatch.setattr(register_tiles, "best_tile", lambda *sizes, **reads: (1.0, Tile(rows, 16)))
     result = product((3,), 14 // rows * rows + rows + 1, 45, (26,), True)
-    limit(monkeypatch, TASKS=4, _APART=16, _RUN=1, COPYING=Round(10, 1200, 800, 4096), _WHOLE_SUMS=0)
+    limit(monkeypatch, TASKS=4, _APART=16, _RUN=1, packed_k_block=KBlock(10, 1200, 800, 4096), whole_line_sums=0)
     plain, copying = (
         group_of(result, machine=dataclasses.replace(SMALL, second_bytes=second)) for second in (1 << 20, 0)
     )
@@ -164,7 +165,7 @@ def test_blocks_of_panels_compute_the_same_sums(sizes, monkeypatch):
     result = te.compute((m, n), lambda i, j: te.sum(a[i, k.var] * b[j, k.var], k), "product")
     large = Machine(16, 32, second_bytes=1 << 20)
     expected = run(group_of(result, machine=large))
-    limit(monkeypatch, SECOND=256, FIRST=256, TASKS=2, _MANY_TASKS=2, PANEL_ROWS=8, _MOST_PANELS=2)
+    limit(monkeypatch, l2=256, l1=256, TASKS=2, _MANY_TASKS=2, PANEL_ROWS=8, _MOST_PANELS=2)
     for second, is_whole in ((180 * depth, True), (100 * depth, False)):
         group = group_of(result, machine=dataclasses.replace(large, second_bytes=second))
         _, b, rounds = ways_of(group)
@@ -217,7 +218,7 @@ def test_rounds_of_whole_lines_keep_the_order_of_a_sum(sizes, monkeypatch):
     """Bit for bit, with shorter last rounds and tiles."""
     result = product((3,), *sizes[:2], sizes[2:], True)
     expected = run(group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20)))
-    limit(monkeypatch, TASKS=4, _APART=64, _FEW_LINES=(2, 2), FIRST=3000)
+    limit(monkeypatch, TASKS=4, _APART=64, _FEW_LINES=(2, 2), l1=3000)
     group = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=0))
     a, b, rounds = ways_of(group)
     assert (a, b) == (Packing.DIRECT, Packing.DIRECT) and rounds > 3

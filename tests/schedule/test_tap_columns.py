@@ -89,7 +89,7 @@ def test_tiles_of_few_rows(groups, height, dtype) -> None:
 @pytest.mark.parametrize("is_last", [False, True], ids=["channels outside", "channels innermost"])
 def test_taps_apart(dilation, stride, size, most, is_last, monkeypatch) -> None:
     """Places that are as far apart as taps lie side by side in a region, in the last, shorter round as well."""
-    limit(monkeypatch, REGION_BYTES=most)
+    limit(monkeypatch, region=most)
     reach = (3 - 1) * dilation
     places = (size + 2 - reach - 1) // stride + 1
     window = {"strides": stride, "padding": 1, "dilation": dilation}
@@ -112,7 +112,7 @@ def test_padding_is_skipped_for_other_taps_only(kind) -> None:
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("rounds", [1200, 4000])
 def test_rounds_and_parts(rounds, monkeypatch) -> None:
-    limit(monkeypatch, REGION_BYTES=rounds)
+    limit(monkeypatch, region=rounds)
     group = group_of(product("weight", (9, 5, 13, 11, 6, 3, 1, 1), False), machine=WIDE)
     (blocking,) = blockings(group)
     assert blocking.taps is not None and (blocking.split_k or 0) > 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pullback.schedule.contraction.emit.side_by_side import side_by_side
 from pullback.schedule.contraction.plan.choice import blocking_of
 from pullback.schedule.contraction.plan.finish import finish
-from pullback.schedule.contraction.plan.tails import LOOP, Parts, cut, has_poor_tail, split_along, time
+from pullback.schedule.contraction.plan.tails import Parts, cut, has_poor_tail, split_along, time
 from pullback.schedule.contraction.problem.bfloat16_pairs import paired
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group
@@ -58,6 +58,6 @@ def _cut(group: Group, filter: Filter) -> Winograd | None:
     if even is None or blocking_of(last) is None:
         return None
     rest = cut(last)
-    if vectors(even) + (time(rest) + LOOP) / lanes > _BETTER * vectors(filter):
+    if vectors(even) + (time(rest) + problem.figures.parallel_loop) / lanes > _BETTER * vectors(filter):
         return None
     return Winograd(group, even, rest)

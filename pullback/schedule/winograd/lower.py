@@ -26,7 +26,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from pullback.schedule.contraction.emit.epilogue import finished, whole_or_tail
+from pullback.schedule.contraction.emit.epilogue import epilogue, whole_or_tail
 from pullback.schedule.contraction.emit.region import Region
 from pullback.schedule.contraction.emit.transposed_store import transposed_store
 from pullback.schedule.cost import worth_threads
@@ -338,7 +338,7 @@ class Lowering:
         corner = {v: as_expr(0) for v, _ in taps} | {filter.channel: filter.channel, filter.column: first}
 
         def finish(moves: Place, total: PrimExpr) -> Stmt:
-            return finished(self.problem, {**corner, **moves, filter.column: first + moves[filter.column]}, total)
+            return epilogue(self.problem, {**corner, **moves, filter.column: first + moves[filter.column]}, total)
 
         put = transposed_store(self.problem, filter.column, taps, columns, acc, self.problem.lanes, finish)
         if put is None:
@@ -362,7 +362,7 @@ class Lowering:
         values = Values()
         totals = values.transformed(grid, RESULTS[2])
         wanted = [(value, total) for at, total in totals.items() if (value := place(at)) is not None]
-        return values.around(seq(*(finished(self.problem, value, total) for value, total in wanted)))
+        return values.around(seq(*(epilogue(self.problem, value, total) for value, total in wanted)))
 
 
 def _number(taps: Iterable[PrimExpr]) -> PrimExpr:

@@ -25,7 +25,7 @@ from pullback.tir.visitor import substitute
 Total = Callable[[Mapping[Var, PrimExpr]], PrimExpr]
 
 
-def finished(problem: Problem, value: Mapping[Var, PrimExpr], total: PrimExpr) -> Stmt:
+def epilogue(problem: Problem, value: Mapping[Var, PrimExpr], total: PrimExpr) -> Stmt:
     """The elementwise stages at one element of the result, whose sum is ``total``."""
     group, anchor = problem.group, problem.anchor
     axes = [substitute(problem.place[axis], value) for axis in anchor.axes]
@@ -39,7 +39,7 @@ def epilogue_over_results(problem: Problem, column: Var, total: Total, terms: in
     extents, value = problem.extents, {v: as_expr(v) for v in problem.outputs}
     others, body = [v for v in problem.outputs if v is not column], _across(problem, column, total)
     if body is None:
-        along = finished(problem, value, total(value))
+        along = epilogue(problem, value, total(value))
         body = For(column, as_expr(extents[column]), along, "vectorized")
     else:
         inside = {v for v, _ in _beside(problem, column)}
@@ -68,7 +68,7 @@ def _across(problem: Problem, column: Var, total: Total) -> Stmt | None:
     def plain(first: PrimExpr, columns: int) -> Stmt:
         j, value = Var("j"), {v: as_expr(v) for v in problem.outputs}
         place = {**value, column: first + j}
-        body: Stmt = For(j, as_expr(columns), finished(problem, place, total(place)), "vectorized")
+        body: Stmt = For(j, as_expr(columns), epilogue(problem, place, total(place)), "vectorized")
         for v, n in reversed(rows):
             body = For(v, as_expr(n), body)
         return body
@@ -98,7 +98,7 @@ def _tile(problem: Problem, column: Var, rows: Rows, total: Total, first: PrimEx
         return store(acc, (number, j), total(at(moves)))
 
     put = transposed_store(
-        problem, column, rows, columns, acc, problem.lanes, lambda moves, one: finished(problem, at(moves), one)
+        problem, column, rows, columns, acc, problem.lanes, lambda moves, one: epilogue(problem, at(moves), one)
     )
     fill = For(j, as_expr(columns), loop("r", count, row, "unrolled"), "vectorized")
     return None if put is None else Allocate(acc, seq(fill, put))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from pullback.schedule.contraction.emit.epilogue import finished
+from pullback.schedule.contraction.emit.epilogue import epilogue
 from pullback.schedule.contraction.emit.lower import Lowering, Spot
 from pullback.schedule.contraction.emit.region import Region
 from pullback.schedule.contraction.plan.blocking import Blocking, Rows
@@ -47,7 +47,7 @@ class LaneLowering(Lowering):
         self.regions = {f: Region(problem, f, blocking.inner, blocking.lane_axis) for f in self.regions}
 
     def _whole_tile(self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr]) -> Stmt:
-        return self._totals(spot, rows, columns, lambda at, total: finished(self.problem, at.value, total))
+        return self._totals(spot, rows, columns, lambda at, total: epilogue(self.problem, at.value, total))
 
     def _partial_tile(self, spot: Spot, rows: int, columns: int, chunk: Var, turn: Var | None) -> Stmt:
         assert self.partial is not None

@@ -20,11 +20,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pullback.schedule.contraction.emit.epilogue import Total, epilogue_over_results, finished, whole_or_tail
+from pullback.schedule.contraction.emit.epilogue import Total, epilogue, epilogue_over_results, whole_or_tail
 from pullback.schedule.contraction.emit.functions import functions_in_own_loops
-from pullback.schedule.contraction.emit.next_round import NextRound, following
 from pullback.schedule.contraction.emit.panels import Panels
-from pullback.schedule.contraction.emit.prefetch import TERMS_AHEAD, Hints, are_many, columns_ahead, hinted, prefetched
+from pullback.schedule.contraction.emit.prefetch import (
+    TERMS_AHEAD,
+    NextRoundPrefetch,
+    Prefetches,
+    are_many,
+    columns_ahead,
+    epilogue_prefetches,
+    following,
+    interleaved,
+)
 from pullback.schedule.contraction.emit.region import Region
 from pullback.schedule.contraction.emit.round_copy import RoundCopy
 from pullback.schedule.contraction.emit.transposed_store import MANY, from_memory, transposed_store
@@ -97,7 +105,7 @@ class Lowering:
         }
         self.wide = {f: WidenedCopy.of(self.group, f, flat) for f in packing if f in blocking.widened}
         self.rounds = {f: RoundCopy.of(problem, f, blocking) for f in packed(packing, Packing.ROUND)}
-        self.next_round = NextRound(problem, blocking, self._element)
+        self.next_round = NextRoundPrefetch(problem, blocking, self._element)
         self.turned = {f: self._turned_buffer(f) for f in packed(packing, Packing.TRANSPOSED)}
         self.partial = self._partial_buffer() if blocking.split_k is not None else None
 
@@ -342,7 +350,7 @@ class Lowering:
 
         return For(j, as_expr(columns), self._over_rows(rows, at), "vectorized")
 
-    def _accumulate(self, acc: Buffer, spot: Spot, rows: int, columns: int, ahead: Hints | None = None) -> Stmt:
+    def _accumulate(self, acc: Buffer, spot: Spot, rows: int, columns: int, ahead: Prefetches | None = None) -> Stmt:
         """The terms of this round, and among them what is asked for ``ahead``, row by row."""
         inner, axes = self.inner, self.blocking.term_order
         whole = {k: Var(k.name) for k in self.problem.reduced}
@@ -368,7 +376,7 @@ class Lowering:
             short = even and size * inner[k] <= _UNROLLED and inner[k] <= 8
             others = math.prod(inner[other] for other in axes[1:])
             if ahead is not None and k is axes[0] and are_many(inner[k], others):
-                return hinted(ahead, self._count(rows), For(whole[k], extent, body), inner[k], others)
+                return interleaved(ahead, self._count(rows), For(whole[k], extent, body), inner[k], others)
             body = For(whole[k], extent, body, "unrolled" if short else "serial")
             size = size * inner[k] if short else _UNROLLED + 1
         return body if ahead is None else seq(*(ahead(as_expr(r)) for r in range(self._count(rows))), body)
@@ -394,7 +402,7 @@ class Lowering:
         """The elementwise stages on a register tile, row by row or across."""
         across = transposed_store(
             self.problem, self.blocking.column, self._counts(rows), columns, acc, self.problem.lanes,
-            lambda moves, total: finished(self.problem, spot.at(moves).value, total),
+            lambda moves, total: epilogue(self.problem, spot.at(moves).value, total),
         )  # fmt: skip
         if across is not None:
             return across
@@ -407,7 +415,7 @@ class Lowering:
         def element(r: PrimExpr, j: PrimExpr, at: Spot) -> Stmt:
             nonlocal number, total
             number, total = r * columns + j, acc[r, j]
-            return finished(self.problem, at.value, total)
+            return epilogue(self.problem, at.value, total)
 
         nest = self._over_tile(spot, rows, columns, element)
         whole_vectors = columns % self.problem.lanes == 0
@@ -423,23 +431,23 @@ class Lowering:
         def vector(r: PrimExpr, moves: dict[Var, PrimExpr], first: PrimExpr) -> Stmt:
             j = Var("j")
             value = spot.at({**moves, column: first + j}).value
-            return For(j, as_expr(lanes), finished(self.problem, value, kept[r, first + j]), "vectorized")
+            return For(j, as_expr(lanes), epilogue(self.problem, value, kept[r, first + j]), "vectorized")
 
         return self._over_rows(rows, row, "serial")
 
     def _ahead(
         self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr], when: PrimExpr | None = None
-    ) -> Hints | None:
+    ) -> Prefetches | None:
         """Prefetches of what the tile's finish touches in a row, by its number, where it comes to that (``when``); and
         of what the next round copies, which begins at ``coming``."""
         column, j, zero = self.blocking.column, Var("j"), const(0, self.anchor.dtype)
 
         def of_row(number: PrimExpr) -> Stmt:
             place = spot.at({**self._moves(number, rows), column: j}).value
-            hints = seq(*prefetched(finished(self.problem, place, zero), j, columns))
+            hints = seq(*epilogue_prefetches(self.problem, epilogue(self.problem, place, zero), j, columns))
             return hints if when is None else If(when, hints)
 
-        is_far = prefetched(finished(self.problem, spot.value | {column: j}, zero), j, columns)
+        is_far = epilogue_prefetches(self.problem, epilogue(self.problem, spot.value | {column: j}, zero), j, columns)
         hints = [h for h in (of_row if is_far else None, self.next_round.hints(spot.number, coming)) if h is not None]
         return (lambda number: seq(*(h(number) for h in hints))) if hints else None
 
@@ -465,7 +473,7 @@ class Lowering:
 
     def _resumed_tile(
         self, acc: Buffer, spot: Spot, rows: int, columns: int, turn: Var | None, sums: Buffer,
-        place: Callable[[Spot], tuple[PrimExpr, ...]], end: Callable[[Stmt], Stmt], ahead: Hints | None = None,
+        place: Callable[[Spot], tuple[PrimExpr, ...]], end: Callable[[Stmt], Stmt], ahead: Prefetches | None = None,
     ) -> Stmt:  # fmt: skip
         """Take up the sums where the last round left them, accumulate, and what ``end`` makes of putting them back."""
         zero = const(0, self.anchor.dtype)

@@ -17,16 +17,20 @@ lines that it waits for, and would have none left for the factors, were all aske
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from pullback.schedule.contraction.figures import STREAM
-from pullback.schedule.contraction.problem.memory import lines_of_rows
+from pullback.schedule.contraction.plan.blocking import Blocking, Packing
+from pullback.schedule.contraction.problem.memory import distance, exceeds_l2, lines_of_rows
+from pullback.schedule.contraction.problem.problem import Factor, Problem
+from pullback.schedule.pointwise import point_of
 from pullback.tir import (
     Buffer,
     BufferLoad,
     BufferStore,
     Cast,
     For,
+    If,
     Let,
     Prefetch,
     PrimExpr,
@@ -40,10 +44,11 @@ from pullback.tir import (
 )
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
-from pullback.tir.visitor import substitute, walk
+from pullback.tir.visitor import loads, substitute, walk
 
 Place = tuple[Buffer, tuple[PrimExpr, ...], str]
-Hints = Callable[[PrimExpr], Stmt]  # for the row of a number
+Values = Mapping[Var, PrimExpr]
+Prefetches = Callable[[PrimExpr], Stmt]  # for the row of a number
 
 TERMS_AHEAD = 8  # whose columns are asked for (4: 1.01 of the time, 16: 1.00 to 1.01)
 HINT_TERMS = 16  # between the hints of one row and those of the next, at the least
@@ -55,7 +60,7 @@ def are_many(terms: int, others: int) -> bool:
     return terms >= 2 and terms * others >= 2 * HINT_TERMS
 
 
-def hinted(hints: Hints, rows: int, terms: For, most: int, others: int) -> Stmt:
+def interleaved(hints: Prefetches, rows: int, terms: For, most: int, others: int) -> Stmt:
     """The loop over the terms, ``most`` of them, in equal parts, and before each the hints of its share of the rows."""
     if most < 2 * HINT_TERMS:  # but each of them is many
         each = -(-rows // most)
@@ -70,10 +75,10 @@ def hinted(hints: Hints, rows: int, terms: For, most: int, others: int) -> Stmt:
     return For(part, as_expr(parts), seq(*own, For(terms.var, count, body)))
 
 
-def prefetched(finish: Stmt, column: Var, columns: int) -> list[Stmt]:
-    """Hints for all that ``finish`` touches in the loop of ``columns`` over ``column``, line by line."""
+def epilogue_prefetches(problem: Problem, finish: Stmt, column: Var, columns: int) -> list[Stmt]:
+    """Prefetches for all that ``finish`` touches in the loop of ``columns`` over ``column``, line by line."""
     hints: list[Stmt] = []
-    for buffer, indices, kind in _places(finish, column):
+    for buffer, indices, kind in _places(problem, finish, column):
         elements = LINE // nbytes(buffer.dtype)
 
         def hint(line: PrimExpr, buffer=buffer, indices=indices, kind=kind, elements=elements) -> Stmt:
@@ -84,7 +89,7 @@ def prefetched(finish: Stmt, column: Var, columns: int) -> list[Stmt]:
 
 
 def columns_ahead(load: PrimExpr, column: Var, columns: int, apart: int) -> Stmt:
-    """Hints for all lines of a load in the loop of ``columns`` over ``column``, whose rows lie ``apart`` elements."""
+    """Prefetches of all lines of a load in a loop of ``columns`` over ``column``, whose rows are ``apart`` elements."""
     load = load.value if isinstance(load, Cast) else load
     assert isinstance(load, BufferLoad)
     size, indices = nbytes(load.dtype), load.indices
@@ -96,7 +101,7 @@ def columns_ahead(load: PrimExpr, column: Var, columns: int, apart: int) -> Stmt
     return loop("line", lines_of_rows(columns * size, apart * size), hint, "unrolled")
 
 
-def _places(finish: Stmt, column: Var) -> Sequence[Place]:
+def _places(problem: Problem, finish: Stmt, column: Var) -> Sequence[Place]:
     """One access of each large buffer that is touched along the column, writes first."""
     found: dict[Buffer, Place] = {}
     nodes = list(walk(finish))
@@ -104,7 +109,7 @@ def _places(finish: Stmt, column: Var) -> Sequence[Place]:
     for node in sorted(nodes, key=lambda n: not isinstance(n, BufferStore)):
         if (
             isinstance(node, (BufferLoad, BufferStore))
-            and _is_far(node.buffer)
+            and _is_far(problem, node.buffer)
             and _is_along(node.indices, column, bound)
         ):
             kind = "write" if isinstance(node, BufferStore) else "read"
@@ -112,9 +117,9 @@ def _places(finish: Stmt, column: Var) -> Sequence[Place]:
     return list(found.values())
 
 
-def _is_far(buffer: Buffer) -> bool:
+def _is_far(problem: Problem, buffer: Buffer) -> bool:
     sizes = [s for s in buffer.shape if isinstance(s, int)]
-    return len(sizes) == len(buffer.shape) and math.prod(sizes) * nbytes(buffer.dtype) > STREAM
+    return len(sizes) == len(buffer.shape) and math.prod(sizes) * nbytes(buffer.dtype) > problem.figures.streamed
 
 
 def _is_along(indices: Sequence[PrimExpr], column: Var, bound: set[Var]) -> bool:
@@ -124,3 +129,72 @@ def _is_along(indices: Sequence[PrimExpr], column: Var, bound: set[Var]) -> bool
         return False
     uses = [any(n is column for n in walk(i)) for i in indices]
     return uses[-1:] == [True] and not any(uses[:-1])
+
+
+def following(axes: Sequence[Var], sizes: Sequence[int]) -> dict[Var, PrimExpr]:
+    """The point after one, in row-major order; after the last one a place outside, which it does no harm to ask for."""
+    number = as_expr(0)
+    for axis, size in zip(axes, sizes, strict=True):
+        number = number * size + axis
+    return point_of(number + 1, axes, sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class NextRoundPrefetch:
+    """What the rounds of a contraction copy. ``element``: of a factor, at these values of its axes."""
+
+    problem: Problem
+    blocking: Blocking
+    element: Callable[[Factor, Values], PrimExpr]
+
+    def hints(self, tile: Values, bases: Values) -> Prefetches | None:
+        """For each row of a register tile. ``tile``: its number in its round, along each axis of the result;
+        ``bases``: the first values of the next round's axes."""
+        copied = [f for f in self.blocking.packing if self._is_copied(f)]
+
+        def of_row(row: PrimExpr) -> Stmt:
+            return seq(*(hint for f in copied for hint in self._lines(f, tile, row, bases)))
+
+        return of_row if copied else None
+
+    def _is_copied(self, factor: Factor) -> bool:
+        """Whether rounds copy a matrix from beyond the second cache."""
+        if (
+            self.blocking.packing[factor] not in (Packing.ROUND, Packing.REGION)
+            or not factor.is_input
+            or factor.is_window
+        ):
+            return False
+        return exceeds_l2(self.problem, factor) and any(k in factor.axes for k in self.problem.reduced)
+
+    def _lines(self, factor: Factor, tile: Values, row: PrimExpr, bases: Values) -> Iterator[Stmt]:
+        """Of the tile's own columns (or rows), those terms that are the row's share among all tiles with the same."""
+        inner, rows, column = self.blocking.inner, self.blocking.rows, self.blocking.column
+        steps = dict(rows) | {column: self.blocking.tile.columns}
+        own = column if column in factor.axes else next(v for v, _ in reversed(rows) if v in factor.axes)
+        term = max((k for k in self.problem.reduced if k in factor.axes), key=lambda k: inner[k])
+        share, shares = as_expr(0), 1
+        for v in self.problem.outputs:
+            if v not in factor.axes:
+                count = -(-inner[v] // steps.get(v, 1))
+                share, shares = share * count + tile[v], shares * count
+        tall = math.prod(count for _, count in rows)
+        share, shares = share * tall + row, shares * tall
+        size = LINE // nbytes(factor.source.dtype)
+        across = distance(self.problem, factor, own) != 1  # lines lie along the terms
+        of_own, of_terms = (1, size) if across else (size, 1)
+        count = -(-inner[term] // of_terms) + across  # as they do not begin with a line
+        each = -(-count // shares)
+
+        def hint(along: PrimExpr | int, number: PrimExpr) -> Stmt:
+            place = {own: bases[own] + along, term: bases[term] + number * of_terms}
+            (load,) = loads(self.element(factor, {**bases, **place}))
+            return Prefetch(load.buffer, load.indices)
+
+        for k in range(each):
+            number = share * each + k
+            ends = [tile[own] * steps[own] + (i + 1) * of_own - 1 for i in range(-(-steps[own] // of_own))]
+            lines = seq(*(hint(end, number) for end in ends))
+            if not across:  # the first one of all
+                lines = seq(If(tile[own].equal(0), hint(0, number)), lines)
+            yield If(number < count, lines) if count < shares * each else lines

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pullback.schedule.contraction.emit.epilogue import finished, whole_or_tail
+from pullback.schedule.contraction.emit.epilogue import epilogue, whole_or_tail
 from pullback.schedule.contraction.emit.flat_region import FlatRegion
 from pullback.schedule.contraction.emit.lower import Lowering, Spot
 from pullback.schedule.contraction.plan.blocking import Blocking
@@ -89,6 +89,6 @@ class RunLowering(Lowering):
         """The elementwise stages of all results of the tile's rows."""
         r, y, x = Var("r"), Var("y"), Var("x")
         moves = {self.blocking.rows[0][0]: r, self.run: y, self.blocking.column: x}
-        value = finished(self.problem, spot.at(moves).value, kept[r, y * self.row + x])
+        value = epilogue(self.problem, spot.at(moves).value, kept[r, y * self.row + x])
         body = For(x, as_expr(self.extents[self.blocking.column]), value, "vectorized")
         return For(r, as_expr(rows), For(y, lines, body))

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pullback.ir.errors import InternalError
-from pullback.schedule.contraction.figures import REGION_BYTES
 from pullback.schedule.contraction.plan.blocking import Draft, Rows
 from pullback.schedule.contraction.plan.counts import region_bytes
 from pullback.schedule.contraction.plan.runs import run_length
@@ -116,5 +115,5 @@ def other_tasks(problem: Problem, blocking: Draft) -> Iterator[Choice]:
             size = min(extent, -(-size // step) * step)
             other = replace(choice, covers=(*choice.covers[:k], size, *choice.covers[k + 1 :]))
             changed = _with(problem, blocking, other) if size != cover else None
-            if changed is not None and region_bytes(changed.packing, changed.inner) <= 2 * REGION_BYTES:
+            if changed is not None and region_bytes(changed.packing, changed.inner) <= 2 * problem.figures.region:
                 yield other

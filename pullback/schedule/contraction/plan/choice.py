@@ -31,22 +31,14 @@ from pullback.schedule.contraction.plan.split_k import (
 )
 from pullback.schedule.contraction.plan.tap_columns import tap_cost
 from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, fitting, partial_sums
-from pullback.schedule.contraction.plan.vector_axis import moves, vector_axes, vector_axis_cost
+from pullback.schedule.contraction.plan.vector_axis import vector_axes, vector_axis_cost
 from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.contraction.problem.widen import pays_to_widen
 from pullback.tir import Var
 
-_FEW = 16, 24  # terms that take no longer than to put sums away and take them up again, and from beyond the second
-#   cache
 # Multiply-adds in the time that one element takes to be copied into panels of rows, as a whole or round by round
 # (znver3, vectors along the longer axis: 0.8 to 0.9 of the time of 1500 x 32 sums of 700 terms, 3000 x 16 of 300).
-_TO_ROWS = 8
-_FROM_AFAR = 32  # and in which one waits that comes from beyond the second cache, if its lines are not streamed
-_JUMP = 80  # and that one waits for memory where the next one of its column is in another page (measured, 16 columns
-#   of 2048 x 2048: 20 GFLOP/s, streamed 40)
-_BETTER = 0.9, 0.98  # of the time along an axis, of windows and of matrices: what another one must take to be
-#   preferred, as it is roughly known
 
 
 def blocking_of(problem: Problem) -> Draft | None:
@@ -66,7 +58,7 @@ def _best(problem: Problem) -> Draft | None:
         return best
     others = [b for b in (_along(problem, v) for v in columns[1:]) if b is not None]
     other = min((b for b in others if _is_steady(problem, b)), key=lambda b: cost(problem, b), default=best)
-    better = 1.0 if problem.group.machine.has_small_tiles else _BETTER[is_of_matrices(problem)]
+    better = problem.figures.other_axis[is_of_matrices(problem)]
     is_better = not _is_steady(problem, best) or cost(problem, other) < better * cost(problem, best)
     return other if is_better else best
 
@@ -120,7 +112,7 @@ def _is_doubtful(problem: Problem, blocking: Draft) -> bool:
     lanes = problem.lanes
     is_full = problem.extents[blocking.column] > lanes // 2
     is_good = is_full and _is_steady(problem, blocking) and not _copies_again(problem, blocking)
-    return not is_good or is_of_matrices(problem) or problem.group.machine.has_small_tiles
+    return not is_good or is_of_matrices(problem) or problem.figures.compares_axes
 
 
 def is_of_matrices(problem: Problem) -> bool:
@@ -135,14 +127,15 @@ def _is_steady(problem: Problem, blocking: Draft) -> bool:
         return True  # they are, and :func:`cost` knows it
     terms = math.prod(blocking.inner[k] for k in problem.reduced)
     is_far = 2 * partial_bytes(problem, blocking) > problem.group.machine.second_bytes
+    few = problem.figures.spill_terms_far if is_far else problem.figures.spill_terms
     is_once = round_count(problem, blocking.inner) <= (blocking.split_k or 1)
-    return terms >= min(_FEW[is_far], problem.depth) or (is_once and not is_far)
+    return terms >= min(few, problem.depth) or (is_once and not is_far)
 
 
 def _copies_again(problem: Problem, blocking: Draft) -> bool:
     """Whether tasks copy the same elements of a window into their regions so often that it counts."""
     copied = {f: n for f, n in copies(problem, blocking).items() if f.is_window}
-    return moves(problem).turn * sum(n - elements(problem, f) for f, n in copied.items()) > problem.work / 10
+    return problem.figures.transpose * sum(n - elements(problem, f) for f, n in copied.items()) > problem.work / 10
 
 
 def cost(problem: Problem, blocking: Draft) -> float:
@@ -153,17 +146,17 @@ def cost(problem: Problem, blocking: Draft) -> float:
         return run_cost(problem, blocking)
     if blocking.taps is not None:
         return tap_cost(problem, blocking)
-    column, lanes, machine = blocking.column, problem.lanes, problem.group.machine
+    column, lanes = blocking.column, problem.lanes
     store = store_cost(problem, column, blocking.rows)
     time = vector_axis_cost(problem, column, lanes, store, copies(problem, blocking))
     if crosses_pages(problem, blocking):
-        time *= 1 + _JUMP * elements(problem, blocking.a) / problem.work
+        time *= 1 + problem.figures.page_crossing * elements(problem, blocking.a) / problem.work
     if is_streamed(problem, blocking):
-        time *= 1 + _FEW[0] / math.prod(blocking.inner[k] for k in problem.reduced)
+        time *= 1 + problem.figures.spill_terms / math.prod(blocking.inner[k] for k in problem.reduced)
         if is_far_matrix(problem, blocking.b):
-            time /= 1 + _FROM_AFAR * elements(problem, blocking.b) / problem.work
-    if machine.has_small_tiles:
+            time /= 1 + problem.figures.from_memory * elements(problem, blocking.b) / problem.work
+    if problem.figures.counts_tiles:
         if blocking.packing[blocking.a] in (Packing.PANELS, Packing.ROUND):
-            time *= 1 + _TO_ROWS * elements(problem, blocking.a) / problem.work
+            time *= 1 + problem.figures.pack * elements(problem, blocking.a) / problem.work
         time *= tile_slowness(problem, blocking)
     return time

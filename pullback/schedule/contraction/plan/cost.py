@@ -17,12 +17,12 @@ def tile_slowness(problem: Problem, blocking: Draft) -> float:
     found = reads(problem, blocking.a, blocking.tile.rows, machine)
     if goes_on:
         found = replace(found, near=True)
-    elif not found.near and not machine.has_small_tiles:
+    elif not found.near and not problem.figures.counts_tiles:
         found = replace(found, plain=True)
     return slowness(blocking.tile, problem.lanes, machine.registers, found)
 
 
 def uncounted(problem: Problem, blocking: Draft) -> float:
     """Likewise, where the blocking's cost does not count it: those of large tiles, which are mostly fast, do not."""
-    is_counted = problem.group.machine.has_small_tiles or blocking.lane_axis is not None
+    is_counted = problem.figures.counts_tiles or blocking.lane_axis is not None
     return 1.0 if is_counted else tile_slowness(problem, blocking)

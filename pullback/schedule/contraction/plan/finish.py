@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from pullback.schedule.contraction.figures import FIRST
 from pullback.schedule.contraction.plan.blocking import Blocking, Draft, Flat, Packing, packed
 from pullback.schedule.contraction.plan.counts import round_count, task_count
 from pullback.schedule.contraction.plan.packing import is_packed_by_tile
@@ -79,10 +78,10 @@ def _prefetches_columns(problem: Problem, draft: Draft) -> bool:
     registers are left alone: nobody measured them."""
     b, last = draft.b, problem.reduced[-1] if problem.reduced else None
     is_plain = draft.packing[b] is Packing.DIRECT and b.is_input and not b.is_window and not pays_to_widen(problem, b)
-    if last not in b.axes or not is_plain or problem.group.machine.has_small_tiles:
+    if last not in b.axes or not is_plain or not problem.figures.prefetches_columns:
         return False
     size, depth = nbytes(b.source.dtype), math.prod(draft.inner[k] for k in problem.reduced)
-    return depth * LINE * lines_of_rows(draft.tile.columns * size, b.strides[last] * size) > FIRST
+    return depth * LINE * lines_of_rows(draft.tile.columns * size, b.strides[last] * size) > problem.figures.l1
 
 
 def _flat(problem: Problem, draft: Draft) -> Flat | None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import NamedTuple
 
-from pullback.schedule.contraction.figures import FIRST, LARGE, LEAVES, SECOND, THREADS
+from pullback.schedule.contraction.figures import KBlock
 from pullback.schedule.contraction.plan.blocking import Draft, Packing, Rows
 from pullback.schedule.contraction.plan.counts import FEW_TILES, matrix_count, round_count, task_count, tasks_of_rows
 from pullback.schedule.contraction.plan.packing import is_one_vector
@@ -20,50 +19,25 @@ from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, even
 from pullback.schedule.contraction.problem.memory import distance, elements, exceeds_l2
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.contraction.problem.widen import pays_to_widen
-from pullback.schedule.group import Machine
 from pullback.tir import Var
 from pullback.tir.caches import PAGE
 from pullback.tir.expr import nbytes
 
-
-class Round(NamedTuple):
-    """Limits of what a round covers."""
-
-    depth: int  # terms
-    columns: int  # bytes of the factor of columns
-    rows: int  # and of the other one
-    sums: int  # bytes that it takes up and puts away
-
-
-ROUND = Round(128, 192 * 1024, 96 * 1024, 64 * 1024)
-COPYING = Round(256, 128 * 1024, 128 * 1024, 96 * 1024)  # in all less than the smallest stack of a thread
-_PANELS = 8 * 1024 * 1024  # bytes of a batch of matrices that leaves the third cache beside panels of them
 PANEL_ROWS = 64  # which a task multiplies with columns in panels, at the most
-_FEW_TERMS = 256  # whose lines, each in another page, stay in the TLB
-_FEW_ROUNDS = 4, 0  # that cost less than panels which come from the second cache for every tile: of large tiles, and
-#   of small ones (on znver3, 1024 x 1536 x 384 takes 0.91 of the time in whole sums, 1000 x 1000 x 450 0.92)
 _APART = 256  # bytes from line to line, so that few of those that a tile reads are in one page
 _RUN = 48  # neighbours in memory that a copy takes at a time, at the least
-# Rows or columns that an element is multiplied with, with tiles of few registers and of many: more make up for its
-# copy, if there are many terms as well. Else lines that are asked for some terms ahead are there sooner (23 products of
-# 16, 14, 24, … rows whose other factor has 4 to 15 MB: 0.66 to 0.98 of the time without; of 213 and 787 rows 1.1).
-_READERS = 12, 128
-_TERMS = 0, 150
 # Terms of a round of whole lines, at the least: for fewer, to put sums away and take them up again costs more than
 # copies do, and than lines that are read again and again from farther caches.
 _FEW_LINES = 16, 32
-_WHOLE_SUMS = 160 * 1024  # bytes of sums that stay in the second cache, and in the smallest stack of a thread
-_OWN_ROWS = 3 / 8  # of the second cache: rows that stay there while columns pass through it (of 2 MiB, on
-#   graniterapids, 1024 x 384 x 1536, GFLOP/s: 192 KiB 358, 384 380, 576 385, 768 396, 1024 391)
 _MANY_TASKS = 32  # so many that threads have even shares of such blocks
 _MOST_PANELS = 4  # that a task multiplies, at the most (8: 1.03 of the time)
 
 
-def of_panels(machine: Machine) -> Round:
+def of_panels(problem: Problem) -> KBlock:
     """Limits where columns come in panels from the second cache, which holds some of them beside the rows: the more
     terms a round has, the fewer times are sums taken up (1024 x 1024 x 8192: 0.88 of the time of 128 terms)."""
-    second = machine.second_bytes
-    return Round(second // 1024, second * 5 // 8, second // 4, 96 * 1024)
+    second = problem.group.machine.second_bytes
+    return KBlock(second // 1024, second * 5 // 8, second // 4, problem.figures.stack_sums)
 
 
 def k_blocked(problem: Problem, blocking: Draft) -> Draft:
@@ -83,14 +57,16 @@ def k_blocked(problem: Problem, blocking: Draft) -> Draft:
     return blocking.revised(inner=inner) if shares else blocking
 
 
-def _limits(problem: Problem, blocking: Draft) -> Round:
+def _limits(problem: Problem, blocking: Draft) -> KBlock:
     """Those of long panels, if columns are in such and rows do not cross a page with each term."""
-    is_of_panels = are_near(problem, blocking.packing[blocking.b]) and _column_bytes(problem, blocking) > SECOND
+    is_of_panels = (
+        are_near(problem, blocking.packing[blocking.b]) and _column_bytes(problem, blocking) > problem.figures.l2
+    )
     is_long = is_of_panels and not _is_across_pages(problem, blocking)
-    return of_panels(problem.group.machine) if is_long else ROUND
+    return of_panels(problem) if is_long else problem.figures.k_block
 
 
-def round_of(problem: Problem, blocking: Draft, least: int, most: Round) -> dict[Var, int]:
+def round_of(problem: Problem, blocking: Draft, least: int, most: KBlock) -> dict[Var, int]:
     """What a round covers of each axis: not ``most``, nor so much that there are less than ``least`` tasks."""
     steps = _steps(blocking)
     inner, depth = dict(blocking.inner), 1
@@ -101,7 +77,9 @@ def round_of(problem: Problem, blocking: Draft, least: int, most: Round) -> dict
     for (v, step), (factor, limit) in zip(steps, factors, strict=False):
         inner[v] = even(problem.extents[v], limit // (depth * nbytes(factor.dtype)), step)
     size, column = nbytes(problem.anchor.dtype), blocking.column
-    narrow = max(blocking.tile.columns, problem.extents[column] // THREADS)  # enough to divide columns among threads
+    narrow = max(
+        blocking.tile.columns, problem.extents[column] // problem.figures.threads
+    )  # enough to divide columns among threads
     if not divides_copies(problem, blocking):
         narrow = problem.extents[column]
     while task_count(problem, inner) < least or size * math.prod(inner[v] for v, _ in steps) > most.sums:
@@ -129,16 +107,18 @@ def _copying(problem: Problem, blocking: Draft) -> Draft | None:
         (Packing.DIRECT, Packing.PANELS) if is_of_batch else (Packing.DIRECT,)
     )  # all panels of a batch would be as far away
     rows = blocking.rows if len(blocking.rows) == 1 and packing[a] in plain else ()
-    is_small = problem.group.machine.has_small_tiles
-    if is_small:  # others had better stay where they are (8 x 639 x 85 of 509 terms: 0.85)
+    both = problem.figures.rounds_of_both
+    if both:  # others had better stay where they are (8 x 639 x 85 of 509 terms: 0.85)
         rows = tuple((v, step) for v, step in rows if is_one_vector(step))
     if _leaves_wide(problem, blocking) or any(is_copied_in_rounds(problem, a, v, Packing.DIRECT) for v, _ in rows):
         own.append(a)
     if not own:
         return None
-    if is_small and b not in own and is_copied_in_rounds(problem, b, blocking.column, packing[b], is_beside=True):
+    if both and b not in own and is_copied_in_rounds(problem, b, blocking.column, packing[b], is_beside=True):
         own.append(b)
-    inner = round_of(problem, blocking, max(THREADS, enough_tasks(problem) // 2), COPYING)  # larger ones copy less
+    inner = round_of(
+        problem, blocking, max(problem.figures.threads, enough_tasks(problem) // 2), problem.figures.packed_k_block
+    )  # larger ones copy less
     runs = [min(f.axes, key=partial(distance, problem, f)) for f in own]
     is_long = all(inner[v] >= min(_RUN, problem.extents[v]) for v in runs)
     return blocking.revised(inner=inner, packing={**packing, **dict.fromkeys(own, Packing.ROUND)}) if is_long else None
@@ -149,16 +129,16 @@ def _of_whole_lines(problem: Problem, blocking: Draft) -> Draft | None:
     memory is read as it comes, and nothing copied (on znver3, of the time with copies, 14 x 128 x 128 sums of 512 terms
     0.74, 26 x 14 x 263 of 356 terms 0.72; without any, 50 x 40 x 40 of 300 terms 0.74, 64 x 64 x 64 of 64 0.79). None
     where there are too many sums. With large tiles nobody measured it."""
-    if len(problem.reduced) != 1 or not problem.group.machine.has_small_tiles:
+    if len(problem.reduced) != 1 or not problem.figures.whole_lines:
         return None
     (k,), factors, extents = problem.reduced, (blocking.a, blocking.b), problem.extents
     lines = {v: f for f in factors for v in problem.outputs if v in f.axes and f.strides[v] == 1}
     are_whole = all(f.strides.get(k) == extents[v] for v, f in lines.items()) and {*lines.values()} == {*factors}
     are_read = all(f.is_input and f.dtype == f.source.dtype for f in factors)
     sums = math.prod(extents[v] for v in lines) * nbytes(problem.anchor.dtype)
-    if len(lines) != 2 or not are_whole or not are_read or sums > _WHOLE_SUMS:
+    if len(lines) != 2 or not are_whole or not are_read or sums > problem.figures.whole_line_sums:
         return None
-    terms = FIRST // sum(extents[v] * nbytes(f.source.dtype) for v, f in lines.items())
+    terms = problem.figures.l1 // sum(extents[v] * nbytes(f.source.dtype) for v, f in lines.items())
     inner = {**blocking.inner, **{v: extents[v] for v in lines}, k: even(extents[k], terms, 1)}
     if task_count(problem, inner) < enough_tasks(problem) // 2:
         return None
@@ -182,13 +162,12 @@ def is_copied_in_rounds(problem: Problem, factor: Factor, along: Var, scheme: Pa
         return False
     size = nbytes(factor.source.dtype)
     apart = min((distance(problem, factor, k) for k in problem.reduced), default=0) * size
-    has_large_tiles = not problem.group.machine.has_small_tiles
-    readers, terms = _READERS[has_large_tiles], _TERMS[has_large_tiles]
+    readers, terms = problem.figures.round_readers, problem.figures.round_terms
     if apart < _APART or problem.work <= readers * elements(problem, factor) or problem.depth < terms:
         return False
     if scheme is Packing.DIRECT:
         return is_beside or is_far_matrix(problem, factor)
-    return elements(problem, factor) * size > _PANELS
+    return elements(problem, factor) * size > problem.figures.l3_batch
 
 
 def is_far_matrix(problem: Problem, factor: Factor) -> bool:
@@ -200,24 +179,24 @@ def _leaves_wide(problem: Problem, blocking: Draft) -> bool:
     """Whether the rows' factor is of a half type, and a wide copy of it would leave the second cache."""
     a = blocking.a
     is_copied = blocking.packing[a] is Packing.DIRECT and pays_to_widen(problem, a)
-    return is_copied and elements(problem, a) * nbytes(a.dtype) > LEAVES
+    return is_copied and elements(problem, a) * nbytes(a.dtype) > problem.figures.leaves_l2
 
 
 def _is_across_pages(problem: Problem, blocking: Draft) -> bool:
     """Whether the rows' factor is large, and each term of a row lies in another page of it."""
     a = blocking.a
-    if blocking.packing[a] is not Packing.DIRECT or not a.is_input or problem.depth <= _FEW_TERMS:
+    if blocking.packing[a] is not Packing.DIRECT or not a.is_input or problem.depth <= problem.figures.tlb_pages:
         return False
     size = nbytes(a.source.dtype)
     apart = min((abs(a.strides[k]) for k in problem.reduced if k in a.axes), default=0)
-    return apart * size >= PAGE and math.prod(a.source.shape) * size > LARGE
+    return apart * size >= PAGE and math.prod(a.source.shape) * size > problem.figures.large
 
 
 def are_near(problem: Problem, scheme: Packing) -> bool:
     """Whether columns are read in panels that come from the second cache: those of a single product, with large tiles,
     which have so much to compute meanwhile (of the time of rounds that copy, 2048 x 2048 x 2048 0.80, 1000 x 1500 x
     2000 0.90; the gradient of 768 x 3072 weights 0.78). With small tiles it is all one (znver3, 15 products: 1.00)."""
-    return scheme is Packing.PANELS and matrix_count(problem) == 1 and not problem.group.machine.has_small_tiles
+    return scheme is Packing.PANELS and matrix_count(problem) == 1 and problem.figures.panels_in_l2
 
 
 def _column_bytes(problem: Problem, blocking: Draft) -> int:
@@ -229,13 +208,13 @@ def _is_deep(problem: Problem, blocking: Draft) -> bool:
     """Whether the columns of one register tile are too much for the second cache, or those of two in panels beside some
     rows; or for the first one, from which many tiles of rows read them, if they lie apart or a few rounds do."""
     b, columns = blocking.b, _column_bytes(problem, blocking)
-    if columns > SECOND and are_near(problem, blocking.packing[b]):
+    if columns > problem.figures.l2 and are_near(problem, blocking.packing[b]):
         rows = problem.depth * PANEL_ROWS * nbytes(blocking.a.source.dtype)
         return 2 * columns + rows > problem.group.machine.second_bytes
-    if columns <= FIRST or columns > SECOND:
-        return columns > SECOND
-    few = _FEW_ROUNDS[problem.group.machine.has_small_tiles]
-    is_worth_rounds = blocking.packing[b] is Packing.DIRECT or problem.depth <= few * ROUND.depth
+    if columns <= problem.figures.l1 or columns > problem.figures.l2:
+        return columns > problem.figures.l2
+    few = problem.figures.panel_rounds
+    is_worth_rounds = blocking.packing[b] is Packing.DIRECT or problem.depth <= few * problem.figures.k_block.depth
     return is_worth_rounds and tasks_of_rows(problem, b, blocking.inner) > FEW_TILES
 
 
@@ -247,14 +226,16 @@ def rows_together(problem: Problem, blocking: Draft) -> Draft:
     if blocking.split_k is not None or a.is_window or b.is_window or blocking.has_region or not blocking.rows:
         return blocking
     count = matrix_count(problem)
-    if min(elements(problem, f) // count * nbytes(f.source.dtype) for f in (a, b)) <= SECOND:
+    if min(elements(problem, f) // count * nbytes(f.source.dtype) for f in (a, b)) <= problem.figures.l2:
         return blocking
     if round_count(problem, blocking.inner) > 1 or len(blocking.rows) > 1:
         return blocking
     if are_near(problem, blocking.packing[b]):
         return _panels_together(problem, blocking)
     ((v, step),) = blocking.rows
-    most = int(_OWN_ROWS * problem.group.machine.second_bytes) // (problem.depth * nbytes(a.source.dtype))
+    most = int(problem.figures.rows_of_l2 * problem.group.machine.second_bytes) // (
+        problem.depth * nbytes(a.source.dtype)
+    )
     inner = {**blocking.inner, v: max(blocking.inner[v], even(problem.extents[v], most, step))}
     return blocking.revised(inner=inner) if task_count(problem, inner) >= _MANY_TASKS else blocking
 
@@ -262,7 +243,7 @@ def rows_together(problem: Problem, blocking: Draft) -> Draft:
 def _panels_together(problem: Problem, blocking: Draft) -> Draft:
     """A task multiplies a few rows with a few panels, and the one after it the next rows with the same panels, which
     stay in the second cache."""
-    most, depth, tile = of_panels(problem.group.machine), problem.depth, blocking.tile.columns
+    most, depth, tile = of_panels(problem), problem.depth, blocking.tile.columns
     ((v, step),) = blocking.rows
     rows = min(PANEL_ROWS, most.rows // (depth * nbytes(blocking.a.source.dtype)))
     columns = min(_MOST_PANELS, most.columns // (depth * tile * nbytes(blocking.b.source.dtype))) * tile

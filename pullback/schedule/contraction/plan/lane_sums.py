@@ -18,29 +18,14 @@ from typing import NamedTuple
 from pullback.schedule.contraction.plan.blocking import Draft, Packing, Rows
 from pullback.schedule.contraction.plan.counts import copies, matrix_count, part_count, region_bytes, task_count
 from pullback.schedule.contraction.plan.split_k import is_better_split, with_split_k
-from pullback.schedule.contraction.plan.tasks import (
-    MOST_REGION_BYTES,
-    PARTS,
-    enough_tasks,
-    fitting,
-    moves_with_others,
-    partial_sums,
-)
-from pullback.schedule.contraction.plan.vector_axis import moves
+from pullback.schedule.contraction.plan.tasks import PARTS, enough_tasks, fitting, moves_with_others, partial_sums
 from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.tiles import Tile, waits
 from pullback.tir import Var
 from pullback.tir.expr import is_half, nbytes
 
-# Calibrated on 107 gradients of weights (emeraldrapids): 0.8 to 1.3 of the time estimated, mostly.
 _MOST = 8  # values of an axis in a register tile
-_TOTAL = 10  # vectors of multiply-adds in the time that the lanes of one sum take to be added and put away
-_COPY = 4  # multiply-adds in the time that one element takes to be copied, along a row
-_LINE = 1.0, 2.0  # cycles in which a line comes from the second cache: of long rows, of short ones
-_LONG = 128  # elements of a row that prefetchers follow
-_SPLIT = 1.5  # loads in the time of one of a row that begins anywhere: most lie across two lines
-_ROW = 4.0  # cycles from the end of a row to the next one
 _BETTER = 0.9  # of the time of whole sums: parts, which are added up later
 _ALL = 1.2  # times as long, all in all
 
@@ -59,7 +44,7 @@ def in_lanes(problem: Problem) -> Draft | None:
         a, b = b, a
     packing = {f: Packing.DIRECT if f.is_input and _lies_along(problem, f, summed) else Packing.REGION for f in (a, b)}
     inner = partial_sums(problem, rows, tile, column, packing, 1) | {summed: problem.extents[summed]}
-    if region_bytes(packing, inner) > MOST_REGION_BYTES:
+    if region_bytes(packing, inner) > problem.figures.most_region:
         return None
     partial = Draft(column, a, b, rows, tile, packing, inner, None, summed)
     parted, enough = with_split_k(problem, partial), enough_tasks(problem)
@@ -135,7 +120,6 @@ class _Block(NamedTuple):
 
 def _tiles(problem: Problem, a: Factor, b: Factor, row: int) -> Iterator[tuple[float, Rows, Var, Tile]]:
     """(cycles of a multiply-add, rows, column, tile) of the register tiles of up to three axes, each of one factor."""
-    registers = problem.group.machine.registers
     own = [v for v in problem.outputs if (v in a.axes) != (v in b.axes)]
     blocks = {v: [_Block.of(problem, v, n) for n in _even_counts(problem.extents[v])] for v in own}
     for column in own:
@@ -144,7 +128,7 @@ def _tiles(problem: Problem, a: Factor, b: Factor, row: int) -> Iterator[tuple[f
             # Only the last axis of rows may have a remainder.
             whole = [[n for n in blocks[v] if v is axes[-1] or n.idle == 1] for v in axes]
             for numbers in itertools.product(*whole, blocks[column]):
-                cycles = _cycles(numbers, registers, row)
+                cycles = _cycles(problem, numbers, row)
                 if cycles is not None:
                     *rows, columns = ((block.axis, block.count) for block in numbers)
                     yield cycles, tuple(rows), column, Tile(math.prod(n for _, n in rows), columns[1])
@@ -156,9 +140,10 @@ def _even_counts(extent: int) -> list[int]:
     return sorted({-(-extent // -(-extent // n)) for n in range(1, most + 1)})
 
 
-def _cycles(blocks: Iterable[_Block], registers: int, row: int) -> float | None:
+def _cycles(problem: Problem, blocks: Iterable[_Block], row: int) -> float | None:
     """Of the multiply-add of a vector, in a tile of these blocks, of ``row`` terms side by side; None where it does not
     fit."""
+    figures, registers = problem.figures, problem.group.machine.registers
     of_a = of_b = lines_of_a = lines_of_b = 1
     idle = 1.0
     for block in blocks:
@@ -168,8 +153,8 @@ def _cycles(blocks: Iterable[_Block], registers: int, row: int) -> float | None:
     chains = of_a * of_b
     if chains + min(of_a, of_b) + 1 > registers:
         return None
-    lines = _LINE[row < _LONG] * (lines_of_a + lines_of_b)
-    time = max(chains / 2, _SPLIT * (of_a + of_b) / 2, lines, 4.0) * waits(chains, registers)
+    lines = figures.lane_line_cycles[row < figures.lane_long] * (lines_of_a + lines_of_b)
+    time = max(chains / 2, figures.lane_unaligned * (of_a + of_b) / 2, lines, 4.0) * waits(chains, registers)
     return time / chains * idle
 
 
@@ -179,14 +164,20 @@ def lane_cost(problem: Problem, blocking: Draft) -> float:
     extent, tile = problem.extents[blocking.lane_axis], blocking.tile
     vectors = -(-extent // problem.lanes)
     blocks = [_Block.of(problem, v, n) for v, n in (*blocking.rows, (blocking.column, tile.columns))]
-    cycles = _cycles(blocks, problem.group.machine.registers, extent)
+    cycles = _cycles(problem, blocks, extent)
     assert cycles is not None
-    cost = 2 * (cycles + _ROW / (vectors * tile.rows * tile.columns)) * vectors * problem.lanes / extent
+    cost = (
+        2
+        * (cycles + problem.figures.lane_row_cycles / (vectors * tile.rows * tile.columns))
+        * vectors
+        * problem.lanes
+        / extent
+    )
     rows = math.prod(blocking.inner[k] for k in problem.reduced) / extent
-    cost *= 1 + _TOTAL / (rows * vectors)
-    turn = moves(problem).turn
+    cost *= 1 + problem.figures.lane_total / (rows * vectors)
+    turn = problem.figures.transpose
     copying = sum(
-        count * (_COPY if _lies_along(problem, f, blocking.lane_axis) else turn)
+        count * (problem.figures.pack_row if _lies_along(problem, f, blocking.lane_axis) else turn)
         for f, count in copies(problem, blocking).items()
     )
     return _ALL * (cost + copying / problem.work)

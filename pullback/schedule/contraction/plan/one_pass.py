@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 
-from pullback.schedule.contraction.figures import STREAM, THREADS, lines_of_sets
 from pullback.schedule.contraction.plan.blocking import Draft, Packing
 from pullback.schedule.contraction.plan.counts import FEW_TILES, matrix_count, round_count, tasks_of_rows
 from pullback.schedule.contraction.plan.tasks import PARTS, even, grow
@@ -32,21 +31,18 @@ _LONG, _SHORT = (512, 32), (192, 128)
 _SOME_ROWS = 24
 _NARROW = 192  # columns of a task, at the least: of less for each thread, long sums are divided instead
 _APART = 1024  # bytes from line to line of the matrix: a round of shorter ones would have all of each
-_FAR = 2048  # bytes from line to line of a matrix, so that most are in another page
-_REACH = 4096 * 1024  # bytes of a matrix of which nearly all pages are known to the TLB
 _LINES = 8  # lines that prefetchers follow at a time
-_OWN_SUMS = 96 * 1024  # bytes of sums that a task keeps for itself: its stack may be small
 
 
 def is_read_once(problem: Problem, b: Factor, column: Var) -> bool:
     """Whether few rows read a large matrix where it lies. Small tiles are left alone: nobody measured them."""
     is_plain = b.is_input and not b.is_window and b.strides.get(column) == 1 and not pays_to_widen(problem, b)
-    if not is_plain or problem.group.machine.has_small_tiles or len(problem.reduced) != 1 or matrix_count(problem) > 1:
+    if not is_plain or not problem.figures.reads_once or len(problem.reduced) != 1 or matrix_count(problem) > 1:
         return False
     size = nbytes(b.source.dtype)
     is_far = elements(problem, b) * size > 2 * problem.group.machine.second_bytes  # where two threads keep half each
     is_apart = distance(problem, b, problem.reduced[0]) * size >= _APART
-    is_wide = problem.extents[column] >= THREADS * _NARROW
+    is_wide = problem.extents[column] >= problem.figures.threads * _NARROW
     return is_far and is_apart and is_wide and _LEAST_ROWS <= _rows(problem, b) <= _MOST_ROWS
 
 
@@ -63,8 +59,8 @@ def read_once(problem: Problem, blocking: Draft) -> Draft | None:
     (term,) = problem.reduced
     apart = distance(problem, b, term) * nbytes(b.source.dtype)
     columns, terms = _LONG if apart % LINE == 0 and _rows(problem, b) <= _SOME_ROWS else _SHORT
-    terms = min(terms, lines_of_sets(problem.group.machine, apart) // 2)  # else they would leave the cache meanwhile
-    most = max(_NARROW, min(columns, problem.extents[column] // THREADS))
+    terms = min(terms, problem.figures.l2_lines(apart) // 2)  # else they would leave the cache meanwhile
+    most = max(_NARROW, min(columns, problem.extents[column] // problem.figures.threads))
     rows = {v: problem.extents[v] for v in problem.outputs if v not in b.axes}
     width = even(problem.extents[column], most, blocking.tile.columns)
     inner = {**blocking.inner, **rows, column: width, term: even(problem.extents[term], terms, 1)}
@@ -91,13 +87,17 @@ def streamed(problem: Problem, blocking: Draft) -> Draft:
     rows = [v for v in problem.outputs if v not in b.axes]
     tiles = tasks_of_rows(problem, b, blocking.inner)
     line = b.strides.get(term, 0) * nbytes(b.source.dtype)
-    if tiles > FEW_TILES or line < _FAR or line * problem.extents[term] < STREAM:
+    if tiles > FEW_TILES or line < problem.figures.far_line or line * problem.extents[term] < problem.figures.streamed:
         return blocking
     inner = {**blocking.inner, **{v: problem.extents[v] for v in rows}, term: min(_LINES, problem.extents[term])}
     grow(problem, blocking.column, inner, blocking.packing, blocking.tile.columns, PARTS)
     sums = math.prod(inner[v] for v in problem.outputs) * nbytes(problem.anchor.dtype)
     is_longer = inner[blocking.column] >= 4 * blocking.tile.columns
-    return blocking.revised(inner=inner, split_k=1 if sums > _OWN_SUMS else None) if is_longer else blocking
+    return (
+        blocking.revised(inner=inner, split_k=1 if sums > problem.figures.stack_sums else None)
+        if is_longer
+        else blocking
+    )
 
 
 def is_streamed(problem: Problem, blocking: Draft) -> bool:
@@ -112,6 +112,10 @@ def crosses_pages(problem: Problem, blocking: Draft) -> bool:
     """Whether tiles read the rows' factor, a matrix beyond the reach of the TLB, from page to page, a part of each
     line."""
     a, size = blocking.a, nbytes(blocking.a.source.dtype)
-    if blocking.packing[a] is not Packing.DIRECT or not a.is_input or elements(problem, a) * size <= _REACH:
+    if (
+        blocking.packing[a] is not Packing.DIRECT
+        or not a.is_input
+        or elements(problem, a) * size <= problem.figures.tlb_reach
+    ):
         return False
-    return all(distance(problem, a, k) * size >= _FAR for k in problem.reduced if k in a.axes)
+    return all(distance(problem, a, k) * size >= problem.figures.far_line for k in problem.reduced if k in a.axes)

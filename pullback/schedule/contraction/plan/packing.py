@@ -8,12 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pullback.schedule.contraction.figures import LARGE, STREAM, lines_of_sets
 from pullback.schedule.contraction.plan.blocking import Draft, Packing, Rows
 from pullback.schedule.contraction.plan.counts import matrix_count, task_count, tasks_of_rows
 from pullback.schedule.contraction.plan.one_pass import is_read_once
 from pullback.schedule.contraction.plan.tasks import enough_tasks
-from pullback.schedule.contraction.plan.vector_axis import moves
 from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.contraction.problem.widen import pays_to_widen
@@ -25,11 +23,6 @@ from pullback.tir.pairs import DTYPE
 _FEW_ROWS = 24  # that read the same column: a copy of it is worth it above, where lines compete for few sets
 _SOME_ROWS = 128  # likewise, above which panels pay where lines leave the nearest cache
 _SOME_LINES = 128  # of rows side by side, one for each term: their rest leaves the nearest cache before it is read
-# What makes panels pay: bytes from line to line, so that prefetchers lose the way and most of each line is not used;
-# bytes of all matrices, or of each where tiles are small, which wait for lines while larger ones still multiply; and
-# rows that read the same.
-_PANELS_PAY = (1024, LARGE, 256)
-_PANELS_PAY_SMALL_TILES = (256, 128 * 1024, 140)
 _WIDER = 4 / 3  # of a tile's rows: the vector that copies them at once, at the most
 
 
@@ -81,19 +74,19 @@ def _is_apart(problem: Problem, factor: Factor) -> bool:
     terms, size = [k for k in problem.reduced if k in factor.axes], nbytes(factor.source.dtype)
     apart = min((abs(factor.strides[k]) for k in terms), default=0) * size
     lines, count = math.prod(problem.extents[k] for k in terms), elements(problem, factor)
-    if lines > lines_of_sets(problem.group.machine, apart):
+    if lines > problem.figures.l2_lines(apart):
         return problem.work >= _FEW_ROWS * count
-    is_small = problem.group.machine.has_small_tiles
-    far, large, rows = _PANELS_PAY_SMALL_TILES if is_small else _PANELS_PAY
-    own = count * size // (matrix_count(problem) if is_small else 1)
-    return apart >= far and own > large and problem.work >= rows * count
+    figures = problem.figures
+    own = count * size // (matrix_count(problem) if figures.panels_per_matrix else 1)
+    is_large = apart >= figures.panels_apart and own > figures.panels_size
+    return is_large and problem.work >= figures.panels_readers * count
 
 
 def _leaves_nearest(problem: Problem, a: Factor) -> bool:
     """Whether rows lie side by side, so that each term is in another line of the cache, and too many of these come
     before the next rows take the rest of them. Tiles of 16 registers are so small that they feel it (measured on
     znver3, 128 x 1024 x 256: 69 GFLOP/s, in panels 84)."""
-    if a.is_window or not a.is_input or not problem.group.machine.has_small_tiles:
+    if a.is_window or not a.is_input or not problem.figures.panels_of_rows:
         return False
     terms, size = [k for k in problem.reduced if k in a.axes], nbytes(a.source.dtype)
     apart = min((abs(a.strides[k]) for k in terms), default=0) * size
@@ -115,7 +108,7 @@ def is_copied_by_tasks(problem: Problem, a: Factor, b: Factor, inner: Mapping[Va
     if tasks_of_rows(problem, b, inner) > 1:
         return False
     rows = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
-    if rows <= _FEW_ROWS and math.prod(b.source.shape) * nbytes(b.source.dtype) > STREAM:
+    if rows <= _FEW_ROWS and math.prod(b.source.shape) * nbytes(b.source.dtype) > problem.figures.streamed:
         return True
     own = elements(problem, a) // matrix_count(problem) * nbytes(a.source.dtype)
     return task_count(problem, inner) >= enough_tasks(problem) and own <= problem.group.machine.second_bytes // 2
@@ -131,7 +124,7 @@ def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
     step = min(a.strides[term], a.strides[own[-1][0]])
     between = math.prod(count for _, count in own) * problem.extents[term]
     near = between * min(step * nbytes(a.source.dtype), LINE) <= NEAR
-    return step > 1 and not near and problem.work >= moves(problem).move * elements(problem, a)
+    return step > 1 and not near and problem.work >= problem.figures.gather * elements(problem, a)
 
 
 def is_packed_by_tile(problem: Problem, blocking: Draft, factor: Factor) -> bool:

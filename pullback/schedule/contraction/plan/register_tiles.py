@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 from pullback.schedule.contraction.plan.blocking import Rows
-from pullback.schedule.contraction.plan.vector_axis import moves
 from pullback.schedule.contraction.problem.memory import LEAST_RUN, adjacent_rows, distance, exceeds_l2
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.group import Machine
@@ -14,8 +13,6 @@ from pullback.schedule.tiles import Reads, Tile, best_tile
 from pullback.tir import Var
 from pullback.tir.caches import PAGE
 from pullback.tir.expr import nbytes
-
-_CHAINS = 8  # sums that keep two units of a latency of four busy
 
 
 def register_tiles(
@@ -53,7 +50,7 @@ def reads(problem: Problem, a: Factor, rows: int, machine: Machine) -> Reads:
     """How tiles of a block of rows read the other factor. Large tiles do not feel that other blocks read it too."""
     (b,) = (f for f in problem.factors if f is not a)
     every = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
-    again = every > rows and machine.has_small_tiles
+    again = every > rows and problem.figures.rereads_columns
     return Reads(b.is_window, again, plain=not (a.is_window or b.is_window))
 
 
@@ -80,8 +77,8 @@ def _storing(problem: Problem, column: Var, rows: Rows) -> float:
 
 def store_cost(problem: Problem, column: Var, rows: Rows) -> int:
     """Multiply-adds in the time that one result takes, where columns do not lie side by side."""
-    costs = moves(problem)
-    return costs.turn if adjacent_rows(problem, column, rows) >= LEAST_RUN else costs.move
+    costs = problem.figures
+    return costs.transpose if adjacent_rows(problem, column, rows) >= LEAST_RUN else costs.gather
 
 
 def more_rows(
@@ -91,20 +88,20 @@ def more_rows(
     vectors = -(-tile.columns // lanes)
     taken = {*columns, *(v for v, _ in rows)}
     more = next((v for v in reversed(problem.outputs) if v not in taken), None)
-    if tile.rows * vectors >= _CHAINS or more is None:
+    if tile.rows * vectors >= problem.figures.latency_chains or more is None:
         return rows, tile
     extent = problem.extents[more]
     if not rows:
-        count = min(extent, -(-_CHAINS // vectors))
+        count = min(extent, -(-problem.figures.latency_chains // vectors))
         return ((more, count),), Tile(count, tile.columns)
     whole = all(problem.extents[v] == count for v, count in rows)
     fitting = [
-        c for c in range(2, min(_CHAINS, extent) + 1)
+        c for c in range(2, min(problem.figures.latency_chains, extent) + 1)
         if c * (tile.rows + 1) * vectors < machine.registers and (whole or extent % c == 0)
     ]  # fmt: skip
     if not fitting:
         return rows, tile
-    enough = [c for c in fitting if c * tile.rows * vectors >= _CHAINS] or fitting[-1:]
+    enough = [c for c in fitting if c * tile.rows * vectors >= problem.figures.latency_chains] or fitting[-1:]
     count = next((c for c in enough if extent % c == 0), enough[0])
     return _joined(problem, more, count, rows), Tile(count * tile.rows, tile.columns)
 

@@ -28,7 +28,6 @@ from pullback.schedule.tiles import Tile, best_tile
 from pullback.tir import Var
 from pullback.tir.expr import is_half
 
-_PUT = 8  # multiply-adds in the time in which a result is put into memory, taken up again and written
 _INSIDE = 0.8  # of the terms, at the least
 _LEAST = 4  # rows of a task: fewer run on too seldom
 _ROWS = 8  # of a task, as a first guess at how long a run is
@@ -115,12 +114,12 @@ def run_length(problem: Problem, b: Factor, inner: Mapping[Var, int]) -> int:
 def run_cost(problem: Problem, blocking: Draft) -> float:
     """Time relative to a perfect contraction."""
     y, x = problem.outputs[-2:]
-    extents, inner, machine = problem.extents, blocking.inner, problem.group.machine
+    extents, inner = problem.extents, blocking.inner
     blocks, rest = divmod(extents[y], inner[y])
     lengths = blocks * run_length(problem, blocking.b, inner)
     lengths += run_length(problem, blocking.b, {**inner, y: rest}) if rest else 0
-    cost = lengths / (extents[y] * extents[x]) * (1 + _PUT / problem.depth)
-    return cost * tile_slowness(problem, blocking) if machine.has_small_tiles else cost
+    cost = lengths / (extents[y] * extents[x]) * (1 + problem.figures.store_sum / problem.depth)
+    return cost * tile_slowness(problem, blocking) if problem.figures.counts_tiles else cost
 
 
 def may_run(problem: Problem, blocking: Draft) -> bool:

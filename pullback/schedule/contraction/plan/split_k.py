@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 
-from pullback.schedule.contraction.figures import LEAVES, REGION_BYTES, SECOND, STREAM, THREADS
 from pullback.schedule.contraction.plan.blocking import Draft, Packing, packed
 from pullback.schedule.contraction.plan.counts import (
     copies,
@@ -18,7 +17,7 @@ from pullback.schedule.contraction.plan.counts import (
     task_count,
     tasks_of_rows,
 )
-from pullback.schedule.contraction.plan.k_rounds import ROUND, round_of
+from pullback.schedule.contraction.plan.k_rounds import round_of
 from pullback.schedule.contraction.plan.task_order import is_thread_private
 from pullback.schedule.contraction.plan.tasks import PARTS, TASKS, moves_with_others, partial_sums
 from pullback.schedule.contraction.problem.memory import elements
@@ -29,12 +28,6 @@ from pullback.tir.expr import nbytes
 
 _LEAST_SPLIT_DEPTH = 512  # terms of a partial sum, at the least
 _FEW_COPIES = 8  # tasks that copy the same elements, at the most
-_COPY = 8  # multiply-adds in the time that one element takes to be copied into a region,
-_COPY_ALONE = 2  # and in which it does where they come one by one, not as vectors of them
-_KEEP = 4  # and in which one partial sum is kept and taken up again
-_PASS = 50  # and in which one is passed on to the thread that adds it to others
-_AGAIN = 16  # and in which an element is read again after its line left the nearest cache
-_SHARE = 88  # and in which an element gets from the thread that copied it to another one: 16 ns for a line of them
 
 
 def divided(problem: Problem, blocking: Draft) -> Draft:
@@ -56,22 +49,26 @@ def split_over_tasks(problem: Problem, blocking: Draft) -> Draft | None:
     allow. A task takes its part in rounds. Where a matrix would be copied as a whole, and a few tasks have all rows,
     each round copies its own part."""
     a, b, packing, size = blocking.a, blocking.b, blocking.packing, nbytes(blocking.b.source.dtype)
-    leaves = LEAVES // 2 if a.is_window else LEAVES  # rows of a window come again for every tap
+    leaves = (
+        problem.figures.leaves_l2 // 2 if a.is_window else problem.figures.leaves_l2
+    )  # rows of a window come again for every tap
     if b.is_window or elements(problem, b) // matrix_count(problem) * size <= leaves:
         return None
     own, inner = {**packing, b: Packing.REGION}, blocking.inner
     is_copied = packing[b] is Packing.PANELS and b.windows is not None and (a.is_window or not blocking.has_region)
     if is_copied:
         parts = partial_sums(problem, blocking.rows, blocking.tile, blocking.column, own, problem.lanes)
-        is_copied = tasks_of_rows(problem, b, parts) <= _FEW_COPIES and region_bytes(own, parts) <= REGION_BYTES
+        is_copied = (
+            tasks_of_rows(problem, b, parts) <= _FEW_COPIES and region_bytes(own, parts) <= problem.figures.region
+        )
     if is_copied:
         packing, inner = own, parts
-    elif a.is_window or blocking.has_region or problem.depth * blocking.tile.columns * size <= SECOND:
+    elif a.is_window or blocking.has_region or problem.depth * blocking.tile.columns * size <= problem.figures.l2:
         return None
     else:
-        inner = round_of(problem, blocking, 1, ROUND)
+        inner = round_of(problem, blocking, 1, problem.figures.k_block)
     tasks, results = task_count(problem, inner), math.prod(problem.extents[v] for v in problem.outputs)
-    few = is_copied and results * nbytes(problem.anchor.dtype) <= STREAM
+    few = is_copied and results * nbytes(problem.anchor.dtype) <= problem.figures.streamed
     chunks = min(-(-TASKS // tasks), problem.depth // (_LEAST_SPLIT_DEPTH if few else 2 * _LEAST_SPLIT_DEPTH))
     if chunks < 2 or chunks * tasks < PARTS:
         return None
@@ -89,18 +86,22 @@ def _saved(problem: Problem, whole: Draft, partial: Draft) -> int:
     """Multiply-adds in the time that partial sums save of copies."""
     kept = math.prod(problem.extents[v] for v in problem.outputs) * round_count(problem, partial.inner)
     copied = sum(copies(problem, whole).values()) - sum(copies(problem, partial).values())
-    return (_COPY if problem.group.machine.vectors else _COPY_ALONE) * copied - _KEEP * kept
+    return (
+        problem.figures.pack if problem.group.machine.vectors else problem.figures.pack_scalar
+    ) * copied - problem.figures.spill * kept
 
 
 def split_for_locality(problem: Problem, whole: Draft, partial: Draft) -> Draft | None:
     """Partial sums, if they take less because each thread then reads what it copied itself, or has something to do."""
-    gain = _SHARE * _shared(problem, whole) + _idle(problem, whole)
+    gain = problem.figures.hand_over * _shared(problem, whole) + _idle(problem, whole)
     if not gain or not worth_threads(problem.nanoseconds):
         return None
     partial = in_shorter_rounds(problem, partial)
     found = with_split_k(problem, partial)
     results = math.prod(problem.extents[v] for v in problem.outputs)
-    gain -= _PASS * results * (found.split_k or 1) + _AGAIN * _read_again(problem, partial)
+    gain -= problem.figures.hand_over_sum * results * (found.split_k or 1) + problem.figures.reread_l2 * _read_again(
+        problem, partial
+    )
     is_better = _saved(problem, whole, partial) + gain > problem.work / 10
     return found if is_better and (found.split_k or 1) > 1 else None
 
@@ -148,7 +149,7 @@ def in_own_lines(problem: Problem, blocking: Draft) -> Draft:
         return blocking
     shared = next((n for n, v in enumerate(outputs) if inner[v] < problem.extents[v]), 0)
     run = math.prod(problem.extents[v] for v in outputs[shared:]) * nbytes(problem.anchor.dtype)
-    is_shared = math.prod(problem.extents[v] for v in outputs[:shared]) > 1 and run < THREADS * LINE
+    is_shared = math.prod(problem.extents[v] for v in outputs[:shared]) > 1 and run < problem.figures.threads * LINE
     return blocking.revised(split_k=1) if is_shared else blocking
 
 

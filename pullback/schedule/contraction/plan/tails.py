@@ -33,10 +33,8 @@ _BETTER = 0.85, 0.95  # of the time as a whole, and of theirs: what the parts mu
 # results lie side by side in the second cache; those farther away are put there as soon as they are known.
 _RUNS = 0.92, 1.0
 _TAPS = 1.02  # likewise, those that go on from tap to tap
-LOOP = 500_000  # multiply-adds in the time in which threads begin and end a loop more, and find its data
 # And in which an element is read again (znver3, of the time with a cut: 7 x 28 x 911 sums of 526 terms, both factors
 # lying across, 0.85, 7 x 19 x 552 of 173 0.89; but where lines lie along the terms 2000 x 50 x 500 1.29).
-_AGAIN = 8
 
 Parts = list[tuple[Problem, Draft]]
 
@@ -61,7 +59,7 @@ def _along_axes(problem: Problem) -> Parts:
     whole, lanes = time(found), problem.lanes
     blocking = found[0][1]
     is_plain = is_of_matrices(problem) and blocking.lane_axis is None and blocking.split_k is None
-    if whole < _WASTES[is_plain] * problem.work or whole / 2 < LOOP:
+    if whole < _WASTES[is_plain] * problem.work or whole / 2 < problem.figures.parallel_loop:
         return found
     axes = [v for v in problem.outputs if has_poor_tail(problem.extents[v], lanes)]
     options = [
@@ -94,13 +92,18 @@ def has_poor_tail(extent: int, lanes: int) -> bool:
 
 def time(parts: Parts) -> float:
     """Multiply-adds in the time that contractions take one after the other."""
-    return sum(part.work * cost(part, blocking) for part, blocking in parts) + LOOP * (len(parts) - 1)
+    return sum(part.work * cost(part, blocking) for part, blocking in parts) + _loops(parts)
+
+
+def _loops(parts: Parts) -> int:
+    """Likewise, to begin and end the loops of all but one."""
+    return sum(part.figures.parallel_loop for part, _ in parts[1:])
 
 
 def tile_time(parts: Parts) -> float:
     """Likewise, with what register tiles take that do not keep the units busy, where :func:`time` does not count it."""
     tiles = sum(part.work * cost(part, blocking) * uncounted(part, blocking) for part, blocking in parts)
-    return tiles + LOOP * (len(parts) - 1)
+    return tiles + _loops(parts)
 
 
 def split_along(problem: Problem, axis: Var, at: int) -> tuple[Problem, Problem]:
@@ -122,7 +125,7 @@ def _read_again(problem: Problem, axis: Var) -> int:
     shared = [
         f for f in problem.factors if axis not in f.axes and all(distance(problem, f, k) != 1 for k in problem.reduced)
     ]
-    return _AGAIN * sum(elements(problem, f) for f in shared if is_far_matrix(problem, f))
+    return problem.figures.reread_far * sum(elements(problem, f) for f in shared if is_far_matrix(problem, f))
 
 
 def _part(problem: Problem, axis: Var, first: int, end: int) -> Problem:

@@ -21,8 +21,7 @@ from pullback.schedule.contraction.plan.counts import copies, part_count, partia
 from pullback.schedule.contraction.plan.packing import packing_of_rows, plain_packing
 from pullback.schedule.contraction.plan.register_tiles import more_rows, reads
 from pullback.schedule.contraction.plan.split_k import in_shorter_rounds, with_split_k
-from pullback.schedule.contraction.plan.tasks import MOST_REGION_BYTES, PARTS, grow, moves_with_others
-from pullback.schedule.contraction.plan.vector_axis import moves
+from pullback.schedule.contraction.plan.tasks import PARTS, grow, moves_with_others
 from pullback.schedule.contraction.problem.memory import distance, elements, region_order
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.cost import worth_threads
@@ -31,9 +30,6 @@ from pullback.tir import Var
 from pullback.tir.caches import PAGE
 from pullback.tir.expr import is_half, nbytes
 
-_KEEP = 2  # multiply-adds in the time in which a partial sum is put away and taken up again
-_ADD = 8  # and in which one is added to others,
-_ADD_FAR = 50  # from beyond the second cache
 _MOST_SUMS = 4  # times as many bytes as that has, of all partial sums
 
 
@@ -56,7 +52,8 @@ def _fits(problem: Problem, blocking: Draft) -> bool:
     """Whether a task's region, and the partial sums of all, are no larger than what they are good for."""
     most = _MOST_SUMS * problem.group.machine.second_bytes
     return (
-        region_bytes(blocking.packing, blocking.inner) <= MOST_REGION_BYTES and partial_bytes(problem, blocking) <= most
+        region_bytes(blocking.packing, blocking.inner) <= problem.figures.most_region
+        and partial_bytes(problem, blocking) <= most
     )
 
 
@@ -129,12 +126,14 @@ def tap_stride(blocking: Draft) -> int:
 def tap_cost(problem: Problem, blocking: Draft) -> float:
     """Time relative to a perfect contraction."""
     assert blocking.taps is not None
-    costs, b = moves(problem), blocking.b
+    costs, b = problem.figures, blocking.b
     cost = tap_length(problem, blocking) / (problem.extents[blocking.column] * problem.extents[blocking.taps])
     is_near = 2 * partial_bytes(problem, blocking) <= problem.group.machine.second_bytes
-    parts = _KEEP * round_count(problem, blocking.inner) + (_ADD if is_near else _ADD_FAR) * (blocking.split_k or 1)
-    cost *= 1 + (costs.turn + parts) / problem.depth
-    move = costs.turn if distance(problem, b, blocking.column) != 1 else 0
+    parts = problem.figures.spill_tap * round_count(problem, blocking.inner) + (
+        problem.figures.store_sum if is_near else problem.figures.hand_over_sum
+    ) * (blocking.split_k or 1)
+    cost *= 1 + (costs.transpose + parts) / problem.depth
+    move = costs.transpose if distance(problem, b, blocking.column) != 1 else 0
     copied = max(copies(problem, blocking)[b], elements(problem, b))
     cost *= 1 + move * copied / problem.work
-    return cost * tile_slowness(problem, blocking) if problem.group.machine.has_small_tiles else cost
+    return cost * tile_slowness(problem, blocking) if problem.figures.counts_tiles else cost

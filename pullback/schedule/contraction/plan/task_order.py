@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 
-from pullback.schedule.contraction.figures import SECOND, THREADS
 from pullback.schedule.contraction.plan.blocking import Draft, Packing
 from pullback.schedule.contraction.plan.counts import matrix_count, round_count
 from pullback.schedule.contraction.problem.memory import elements
@@ -16,11 +15,6 @@ from pullback.tir import Var
 from pullback.tir.caches import LINE, NEAR
 from pullback.tir.expr import nbytes
 
-_BYTES = 128 * 1024  # of a copy at the most, and
-_PART = 8  # of the second cache
-_COPIED = 0.2  # nanoseconds that an element takes to be copied
-_PASSED = 0.5  # and to get to another thread (measured on emeraldrapids: 8 ns for a line of 16)
-_BEGUN = 700.0  # nanoseconds that a loop among threads takes to begin and to end
 _MANY_ROWS = 1000  # that read a copy: then it does not count how long its lines take
 
 
@@ -54,7 +48,7 @@ def is_by_rows(problem: Problem, blocking: Draft) -> bool:
     if divides_copies(problem, blocking):
         return False
     rows, columns = elements(problem, a), elements(problem, b)
-    return columns <= rows and columns * nbytes(b.source.dtype) <= SECOND
+    return columns <= rows and columns * nbytes(b.source.dtype) <= problem.figures.l2
 
 
 def divides_copies(problem: Problem, blocking: Draft) -> bool:
@@ -64,7 +58,7 @@ def divides_copies(problem: Problem, blocking: Draft) -> bool:
     b, column = blocking.b, blocking.column
     if (
         blocking.packing[b] is not Packing.PANELS
-        or matrix_count(problem) >= THREADS
+        or matrix_count(problem) >= problem.figures.threads
         or column is not problem.outputs[-1]
     ):
         return False
@@ -129,8 +123,10 @@ def have_same_order(parts: Sequence[tuple[Problem, Draft]], others: Sequence[tup
 def is_thread_private(problem: Problem, factor: Factor, divided: bool) -> bool:
     """Whether threads had better copy a factor each for itself; ``divided``: a thread reads a part of it, mostly."""
     count = elements(problem, factor)
-    if count * nbytes(factor.source.dtype) > min(_BYTES, problem.group.machine.second_bytes // _PART):
+    if count * nbytes(factor.source.dtype) > min(
+        problem.figures.private, problem.group.machine.second_bytes // problem.figures.private_of_l2
+    ):
         return False
-    copy = count * (_COPIED + (0.0 if factor.is_input else element_cost(problem.before)))
-    passed = 0.0 if divided else count * _PASSED
-    return copy < copy / THREADS + passed + _BEGUN
+    copy = count * (problem.figures.copy_ns + (0.0 if factor.is_input else element_cost(problem.before)))
+    passed = 0.0 if divided else count * problem.figures.hand_over_ns
+    return copy < copy / problem.figures.threads + passed + problem.figures.parallel_loop_ns

@@ -10,7 +10,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
 
-from pullback.schedule.contraction.figures import FIRST, REGION_BYTES, THREADS
 from pullback.schedule.contraction.plan.blocking import Packing, Packings, Rows, packed
 from pullback.schedule.contraction.plan.counts import copies_of, part_count, region_bytes, task_count
 from pullback.schedule.contraction.problem.memory import distance, elements, exceeds_l2, memory_strides
@@ -20,18 +19,14 @@ from pullback.schedule.tiles import Tile
 from pullback.tir import Var
 from pullback.tir.expr import nbytes
 
-_REGION_PART = 16  # of the second cache: a region beside columns that pass through it
-MOST_REGION_BYTES = 192 * 1024  # before sums are cut into parts
 TASKS = 16  # as many as let a few threads share the work evenly
-_SHORT = 12000.0  # nanoseconds of one, for which there is no use in dividing it
 PARTS = 8  # tasks, where each of them costs partial sums
 _WIDER = (2, 4, 6, 8, 12)  # tiles side by side of which a task may copy what they read, row by row
-_RUN, _RUN_BYTES = 0.3, 128  # nanoseconds an element of a row of many such bytes waits for memory
 
 
 def enough_tasks(problem: Problem) -> int:
     """As many as let a few threads share the work evenly; fewer where they would be short."""
-    return max(THREADS, min(TASKS, int(problem.nanoseconds / _SHORT)))
+    return max(problem.figures.threads, min(TASKS, int(problem.nanoseconds / problem.figures.short_task_ns)))
 
 
 def fitting(
@@ -59,7 +54,7 @@ def _near_region(problem: Problem, packing: Packings) -> int:
     second cache: then they may fill a part of that."""
     second = problem.group.machine.second_bytes
     leaves = any(scheme is Packing.PANELS and exceeds_l2(problem, f) for f, scheme in packing.items())
-    return max(REGION_BYTES, second // _REGION_PART) if leaves else REGION_BYTES
+    return max(problem.figures.region, second // problem.figures.region_of_l2) if leaves else problem.figures.region
 
 
 def _whole_sums(
@@ -70,14 +65,14 @@ def _whole_sums(
     regions = packed(packing, Packing.REGION)
     if not regions:
         return inner
-    if region_bytes(packing, inner) > MOST_REGION_BYTES:
+    if region_bytes(packing, inner) > problem.figures.most_region:
         return None
     near = _near_region(problem, packing)
     for v in _growth(problem, regions):
         # Blocks that share no elements cost nothing where they are small, and stay where they were copied to.
-        is_apart = near == REGION_BYTES and not any(moves_with_others(f, v) for f in regions)
+        is_apart = near == problem.figures.region and not any(moves_with_others(f, v) for f in regions)
         step = dict(rows).get(v, 1) if v is not column else tile.columns
-        grow(problem, v, inner, packing, step, least, min(near, FIRST) if is_apart else near)
+        grow(problem, v, inner, packing, step, least, min(near, problem.figures.l1) if is_apart else near)
     return inner
 
 
@@ -160,7 +155,7 @@ def _copying(problem: Problem, packing: Packings, column: Var, inner: Mapping[Va
     time, each = 0.0, element_cost(problem.before)
     for f, count in copies_of(problem, packing, inner).items():
         run = inner[column] * nbytes(f.source.dtype)
-        time += count * each + elements(problem, f) * _RUN * (1 + _RUN_BYTES / run)
+        time += count * each + elements(problem, f) * problem.figures.run_ns * (1 + problem.figures.run_bytes / run)
     return time
 
 

@@ -19,8 +19,6 @@ from pullback.tir import PrimExpr, Var, const, minimum, select
 from pullback.tir.pairs import DTYPE, ELEMENT, pair
 from pullback.tir.visitor import substitute, walk
 
-_READS = 4  # of each element, at the least, that make up for the copy
-
 
 def paired(problem: Problem) -> Problem:
     """The problem over pairs, or as it is: on other machines, of other types, where no axis of the sum allows it."""
@@ -32,7 +30,10 @@ def paired(problem: Problem) -> Problem:
     if not fitting:
         return problem
     k = min(fitting, key=lambda v: problem.extents[v] % 2)
-    if any(not _is_view(f, k) and problem.work < _READS * math.prod(f.source.shape) for f in problem.factors):
+    if any(
+        not _is_view(f, k) and problem.work < problem.figures.pair_reads * math.prod(f.source.shape)
+        for f in problem.factors
+    ):
         return problem
     p = Var(k.name)
     extents = {v: n for v, n in problem.extents.items() if v is not k} | {p: -(-problem.extents[k] // 2)}

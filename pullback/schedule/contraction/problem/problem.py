@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pullback.schedule.affine import Affine, affine
+from pullback.schedule.contraction.figures import Figures, figures_of
 from pullback.schedule.group import Group
 from pullback.te.graph import body_expr, loads_of, reads_once, stages, summed_product
 from pullback.te.tensor import Tensor, TensorLoad
 from pullback.tir import Binary, Cast, IntImm, PrimExpr, Select, Var, as_expr, const
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
-
-_NANOSECONDS_PER_FMA = 1 / 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +106,12 @@ class Problem:
     @property
     def nanoseconds(self) -> float:
         """That one thread takes, about: for the question whether more are worth it."""
-        return self.work * _NANOSECONDS_PER_FMA
+        return self.work * self.figures.ns_per_fma
+
+    @cached_property
+    def figures(self) -> Figures:
+        """What is assumed of the machine."""
+        return figures_of(self.group.machine)
 
     @cached_property
     def lanes(self) -> int:

@@ -21,8 +21,6 @@ from pullback.tir import Cast, Var, cast, const, select
 from pullback.tir.expr import is_half
 from pullback.tir.visitor import substitute
 
-_READS = 16  # of each element, at the least, that make up for the copy
-
 
 def widened(problem: Problem) -> Problem:
     """The problem whose factors of half types are stages of the type that they are multiplied as."""
@@ -36,7 +34,7 @@ def pays_to_widen(problem: Problem, factor: Factor) -> bool:
     """Whether a factor that is read where it lies is better converted beforehand."""
     source = factor.source
     is_converted = factor.is_view and not source.is_placeholder and cast_input(source) is not None
-    return is_converted and problem.work >= _READS * math.prod(source.shape)  # type: ignore[arg-type]
+    return is_converted and problem.work >= problem.figures.widen_reads * math.prod(source.shape)  # type: ignore[arg-type]
 
 
 def _is_narrow(factor: Factor) -> bool:
