@@ -16,7 +16,8 @@ from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.emit.region import Region
 from pullback.schedule.contraction.figures import Figures, KBlock
 from pullback.schedule.contraction.plan.blocking import Packing
-from pullback.schedule.contraction.plan.choice import _along, blocking_of, cost
+from pullback.schedule.contraction.plan.choice import _along, blocking_of
+from pullback.schedule.contraction.plan.cost import cost
 from pullback.schedule.contraction.plan.counts import region_bytes, round_count, task_count, tasks_of_rows
 from pullback.schedule.contraction.plan.one_pass import crosses_pages
 from pullback.schedule.contraction.plan.skips import skips_of
@@ -182,7 +183,7 @@ def test_the_gradient_of_a_strided_convolution_skips_the_zeros():
 def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, registers, monkeypatch):
     """Those of a tile, if they are along one axis: of a line that has more rows, each tile would read but a part."""
     limit(monkeypatch, NEAR=256, transpose=16, gather=8)
-    limit(monkeypatch, vector_axes=lambda problem, _: problem.outputs[-1:])
+    limit(monkeypatch, vector_axes=lambda problem: problem.outputs[-1:])
     group = dataclasses.replace(
         group_of(product(kind, shape, False)), machine=Machine(registers=registers, without=("Winograd",))
     )
@@ -197,7 +198,7 @@ def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, 
 )
 def test_regions_across_memory_are_turned_in_registers(shape, lanes, monkeypatch):
     """Channels innermost, where memory has the image's rows innermost: also in blocks of channels, the last shorter."""
-    channels = lambda problem, _: [v for v in problem.outputs if v.name == "i1"]  # noqa: E731
+    channels = lambda problem: [v for v in problem.outputs if v.name == "i1"]  # noqa: E731
     limit(monkeypatch, region=4096, vector_axes=channels, _IDLE=math.inf)
     machine = Machine(vector_bytes=4 * lanes, registers=16)
     group = group_of(product("weight", shape, False), machine=machine)

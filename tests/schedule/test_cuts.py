@@ -9,7 +9,7 @@ import pytest
 from pullback import te
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction.plan import tails as cuts
-from pullback.schedule.contraction.plan.choice import cost
+from pullback.schedule.contraction.plan.cost import cost
 from pullback.schedule.group import Machine
 from pullback.tir.in_place import may_share
 from tests.schedule.limits import limit

@@ -13,7 +13,7 @@ from pullback import te
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.plan.choice import blocking_of
-from pullback.schedule.contraction.plan.tails import cut
+from pullback.schedule.contraction.plan.tails import split_tails
 from pullback.schedule.contraction.plan.task_order import have_same_order
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group, Machine
@@ -72,7 +72,7 @@ def own_choice(group: Group) -> list:
     """How the machine would cut it up by itself."""
     problem = Problem.of(group.oriented)
     assert problem is not None
-    return [cut(p) if blocking_of(p) is not None else [] for p in Contraction(group, problem).phases]
+    return [split_tails(p) if blocking_of(p) is not None else [] for p in Contraction(group, problem).phases]
 
 
 @pytest.mark.parametrize("machine", [Machine(64, 32), Machine(32, 16), Machine(16, 32)], ids=str)

@@ -1,10 +1,9 @@
 """Contraction: matmuls and convolutions of every kind, with elementwise work on the result while it is in registers.
 
-``problem.py`` says what a contraction is, ``blocking.py`` how it is cut up (``alternatives.py``: how else it could be),
-``lower.py`` writes the loops; ``region.py`` is the part of the data that a task copies for itself, ``round_copy.py``
-that of a round of terms. ``pairs.py`` makes sums of bfloat16 sums of pairs, ``wide.py`` makes numbers of other half
-types float32 once. ``lane_sums.py`` has vectors along an axis of the sum.
-"""
+``problem.py`` says what a contraction is, ``blocking.py`` how it is blocked (``alternatives.py``: how else it could
+be), ``lower.py`` writes the loops; ``region.py`` is the part of the data that a task copies for itself,
+``round_copy.py`` that of a round of terms. ``pairs.py`` makes sums of bfloat16 sums of pairs, ``wide.py`` makes numbers
+of other half types float32 once. ``lane_sums.py`` has vectors along an axis of the sum."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from pullback.schedule.contraction.plan.alternatives import chosen
 from pullback.schedule.contraction.plan.blocking import Blocking, Draft
 from pullback.schedule.contraction.plan.choice import blocking_of
 from pullback.schedule.contraction.plan.finish import finish
-from pullback.schedule.contraction.plan.tails import cut
+from pullback.schedule.contraction.plan.tails import split_tails
 from pullback.schedule.contraction.plan.task_order import have_same_order
 from pullback.schedule.contraction.problem.bfloat16_pairs import paired
 from pullback.schedule.contraction.problem.phases import phases
@@ -37,9 +36,8 @@ def _phases(problem: Problem) -> tuple[Problem, ...]:
 class Contraction:
     """``anchor[o…] = Σ_{k…} a·b``, then elementwise stages of the anchor's shape.
 
-    How it is cut up on the nominal machine says whether it is a contraction, and in which order its sums are taken. The
-    machine's own way is taken where that is the same.
-    """
+    How it is blocked on the nominal machine says whether it is a contraction, and in which order its sums are taken.
+    The machine's own way is taken where that is the same."""
 
     group: Group
     problem: Problem
@@ -64,11 +62,11 @@ class Contraction:
     @cached_property
     def parts(self) -> tuple[tuple[Problem, Blocking], ...]:
         """What is lowered: found when it is asked for, as fusion only wants to know whether there is something."""
-        cuts = [cut(phase) for phase in self.phases]
+        cuts = [split_tails(phase) for phase in self.phases]
         if self.group is not self.problem.group:
             own = Problem.of(self.group)
             assert own is not None
-            found = [cut(phase) if blocking_of(phase) is not None else [] for phase in _phases(own)]
+            found = [split_tails(phase) if blocking_of(phase) is not None else [] for phase in _phases(own)]
             if all(map(have_same_order, cuts, found)):
                 cuts = found
         parts: list[tuple[Problem, Draft]] = [part for of_phase in cuts for part in of_phase]

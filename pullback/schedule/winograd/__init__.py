@@ -1,6 +1,6 @@
 """Winograd: convolutions of three taps and stride 1, and their gradients, with fewer multiplications.
 
-``algebra.py`` has the transforms, ``plan.py`` says which contractions are such filters and how they are cut up,
+``algebra.py`` has the transforms, ``plan.py`` says which contractions are such filters and how they are blocked,
 ``lower.py`` writes the loops. Columns that would fill few lanes of their last vector are left to a plain contraction.
 """
 
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from pullback.schedule.contraction.emit.side_by_side import side_by_side
 from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.cost import time
 from pullback.schedule.contraction.plan.finish import finish
-from pullback.schedule.contraction.plan.tails import Parts, cut, has_poor_tail, split_along, time
+from pullback.schedule.contraction.plan.tails import Parts, has_poor_tail, split_along, split_tails
 from pullback.schedule.contraction.problem.bfloat16_pairs import paired
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group
@@ -57,7 +58,7 @@ def _cut(group: Group, filter: Filter) -> Winograd | None:
     even = Filter.of(first)
     if even is None or blocking_of(last) is None:
         return None
-    rest = cut(last)
+    rest = split_tails(last)
     if vectors(even) + (time(rest) + problem.figures.parallel_loop) / lanes > _BETTER * vectors(filter):
         return None
     return Winograd(group, even, rest)

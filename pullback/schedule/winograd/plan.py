@@ -1,4 +1,4 @@
-"""Which contractions are filters, and how they are cut up.
+"""Which contractions are filters, and how they are blocked.
 
 A filter's data are read in windows of three along each axis: ``data[y + i]``, y a long axis and i a tap. Either the
 taps are summed (a convolution, or its gradient by the data), and tiles of two y give two results of three terms; or y
@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from pullback.schedule.contraction.plan.blocking import Packing
 from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.cost import time
 from pullback.schedule.contraction.plan.counts import region_bytes
-from pullback.schedule.contraction.plan.tails import cut, time
+from pullback.schedule.contraction.plan.tails import split_tails
 from pullback.schedule.contraction.plan.vector_axis import vector_axis_cost
 from pullback.schedule.contraction.problem.memory import distance
 from pullback.schedule.contraction.problem.phases import phases
@@ -164,8 +165,8 @@ def _is_faster(found: Filter) -> bool:
         return False
     waits = _waits(blocking.tile, lanes, problem.group.machine.registers)
     if tile_count(found) < _ENOUGH_TILES and not problem.group.machine.has_small_tiles:
-        return vectors(found) < _GAIN_OF_FEW * time(cut(problem)) / lanes
-    return vectors(found) < _GAIN * problem.work / lanes * vector_axis_cost(problem, blocking.column, lanes) * waits
+        return vectors(found) < _GAIN_OF_FEW * time(split_tails(problem)) / lanes
+    return vectors(found) < _GAIN * problem.work / lanes * vector_axis_cost(problem, blocking.column) * waits
 
 
 def tile_count(found: Filter) -> int:

@@ -6,11 +6,10 @@ from __future__ import annotations
 import math
 
 from pullback.schedule.contraction.plan.blocking import Draft, Packing
-from pullback.schedule.contraction.plan.cost import tile_slowness
+from pullback.schedule.contraction.plan.cost import cost
 from pullback.schedule.contraction.plan.counts import copies, partial_bytes, round_count
-from pullback.schedule.contraction.plan.k_rounds import is_copied_in_rounds, is_far_matrix, k_blocked, rows_together
-from pullback.schedule.contraction.plan.lane_sums import lane_cost
-from pullback.schedule.contraction.plan.one_pass import crosses_pages, is_streamed, read_once, streamed
+from pullback.schedule.contraction.plan.k_rounds import is_packed_by_rounds, k_blocked, rows_together
+from pullback.schedule.contraction.plan.one_pass import is_streamed, read_once, streamed
 from pullback.schedule.contraction.plan.packing import (
     is_copied_by_tasks,
     may_be_copied_by_tasks,
@@ -19,8 +18,7 @@ from pullback.schedule.contraction.plan.packing import (
     plain_packing,
     roles,
 )
-from pullback.schedule.contraction.plan.register_tiles import register_tiles, store_cost
-from pullback.schedule.contraction.plan.runs import run_cost
+from pullback.schedule.contraction.plan.register_tiles import register_tiles
 from pullback.schedule.contraction.plan.split_k import (
     divided,
     in_own_lines,
@@ -29,42 +27,38 @@ from pullback.schedule.contraction.plan.split_k import (
     split_over_tasks,
     with_split_k,
 )
-from pullback.schedule.contraction.plan.tap_columns import tap_cost
 from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, fitting, partial_sums
-from pullback.schedule.contraction.plan.vector_axis import vector_axes, vector_axis_cost
+from pullback.schedule.contraction.plan.vector_axis import vector_axes
 from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.contraction.problem.widen import pays_to_widen
 from pullback.tir import Var
 
-# Multiply-adds in the time that one element takes to be copied into panels of rows, as a whole or round by round
-# (znver3, vectors along the longer axis: 0.8 to 0.9 of the time of 1500 x 32 sums of 700 terms, 3000 x 16 of 300).
-
 
 def blocking_of(problem: Problem) -> Draft | None:
-    """The blocking of a problem, or None when it would be a bad one."""
+    """The draft for a problem, or None when it would be a bad one."""
     known, key = problem.group.known, ("blocking", problem)
     if key not in known:
         known[key] = _best(problem)
-    blocking: Draft | None = known[key]
-    return blocking
+    found: Draft | None = known[key]
+    return found
 
 
 def _best(problem: Problem) -> Draft | None:
-    """Vectors along the axis that seems the best at first sight, unless a look at all blockings finds a better one."""
-    columns = vector_axes(problem, problem.lanes)
-    best = _along(problem, columns[0]) if columns else None
+    """The vector axis that is the cheapest at first sight, unless a look at all blockings finds a better one."""
+    axes = vector_axes(problem)
+    best = _along(problem, axes[0]) if axes else None
     if best is None or not _is_doubtful(problem, best):
         return best
-    others = [b for b in (_along(problem, v) for v in columns[1:]) if b is not None]
-    other = min((b for b in others if _is_steady(problem, b)), key=lambda b: cost(problem, b), default=best)
+    others = [d for d in (_along(problem, v) for v in axes[1:]) if d is not None]
+    other = min((d for d in others if _is_steady(problem, d)), key=lambda d: cost(problem, d), default=best)
     better = problem.figures.other_axis[is_of_matrices(problem)]
     is_better = not _is_steady(problem, best) or cost(problem, other) < better * cost(problem, best)
     return other if is_better else best
 
 
 def _along(problem: Problem, column: Var) -> Draft | None:
-    """The blocking whose vectors lie along this axis."""
+    """The blocking with this vector axis."""
     lanes = problem.lanes
     a, b = roles(problem, column)
     packing = {a: plain_packing(a, column), b: packing_of_columns(problem, b, column)}
@@ -72,10 +66,10 @@ def _along(problem: Problem, column: Var) -> Draft | None:
     if not row_axes and packing[b] is not Packing.DIRECT and not b.is_window:
         return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
     row_axes = sorted(row_axes, key=lambda v: (distance(problem, a, v), -row_axes.index(v)))
-    tilings = register_tiles(problem, a, row_axes, column, lanes, problem.group.machine)
+    tilings = register_tiles(problem, a, row_axes, column)
     own = packing | {b: Packing.REGION}
     found = None
-    if may_be_copied_by_tasks(b, packing[b]) and not is_copied_in_rounds(problem, b, column, packing[b]):
+    if may_be_copied_by_tasks(b, packing[b]) and not is_packed_by_rounds(problem, b, column, packing[b]):
         # many tasks, or at least as many as are worth their while
         tried = (fitting(problem, tilings, column, own, lanes, n) for n in (TASKS, enough_tasks(problem)))
         found = next((f for f in tried if f is not None and is_copied_by_tasks(problem, a, b, f[-1])), None)
@@ -85,7 +79,7 @@ def _along(problem: Problem, column: Var) -> Draft | None:
         found = fitting(problem, tilings, column, packing, lanes)
     rows, tile, inner = found or (*tilings[0], None)
     packing[a] = packing_of_rows(problem, a, rows, packing[a])
-    partial = Draft(column, a, b, rows, tile, packing, partial_sums(problem, rows, tile, column, packing, lanes), None)
+    partial = Draft(column, a, b, rows, tile, packing, partial_sums(problem, rows, tile, column, packing, lanes))
     return _divided(problem, partial, partial if inner is None else partial.revised(inner=inner))
 
 
@@ -107,56 +101,31 @@ def _divided(problem: Problem, partial: Draft, whole: Draft) -> Draft | None:
     return in_own_lines(problem, found)
 
 
-def _is_doubtful(problem: Problem, blocking: Draft) -> bool:
-    """Whether another axis of vectors may well be better: how fast the tile is along each counts where it is small."""
-    lanes = problem.lanes
-    is_full = problem.extents[blocking.column] > lanes // 2
-    is_good = is_full and _is_steady(problem, blocking) and not _copies_again(problem, blocking)
+def _is_doubtful(problem: Problem, draft: Draft) -> bool:
+    """Whether another vector axis may well be better."""
+    is_full = problem.extents[draft.column] > problem.lanes // 2
+    is_good = is_full and _is_steady(problem, draft) and not _packs_again(problem, draft)
     return not is_good or is_of_matrices(problem) or problem.figures.compares_axes
 
 
 def is_of_matrices(problem: Problem) -> bool:
-    """Whether both factors are matrices of the type of the sums, in memory: what these cost is known well."""
+    """Whether both factors are matrices of the accumulators' type, in memory: what these cost is known well."""
     return not any(f.is_window or f.dtype != f.source.dtype or pays_to_widen(problem, f) for f in problem.factors)
 
 
-def _is_steady(problem: Problem, blocking: Draft) -> bool:
-    """Whether the sums are not put away and taken up again after a few terms already, time and again, or once, if they
-    then come from beyond the second cache."""
-    if is_streamed(problem, blocking):
+def _is_steady(problem: Problem, draft: Draft) -> bool:
+    """Whether the sums are not spilled and reloaded after a few terms already, time and again, or once, if they are
+    then reloaded from beyond L2."""
+    if is_streamed(problem, draft):
         return True  # they are, and :func:`cost` knows it
-    terms = math.prod(blocking.inner[k] for k in problem.reduced)
-    is_far = 2 * partial_bytes(problem, blocking) > problem.group.machine.second_bytes
+    terms = math.prod(draft.inner[k] for k in problem.reduced)
+    is_far = 2 * partial_bytes(problem, draft) > problem.group.machine.second_bytes
+    is_once = round_count(problem, draft.inner) <= (draft.split_k or 1)
     few = problem.figures.spill_terms_far if is_far else problem.figures.spill_terms
-    is_once = round_count(problem, blocking.inner) <= (blocking.split_k or 1)
     return terms >= min(few, problem.depth) or (is_once and not is_far)
 
 
-def _copies_again(problem: Problem, blocking: Draft) -> bool:
-    """Whether tasks copy the same elements of a window into their regions so often that it counts."""
-    copied = {f: n for f, n in copies(problem, blocking).items() if f.is_window}
-    return problem.figures.transpose * sum(n - elements(problem, f) for f, n in copied.items()) > problem.work / 10
-
-
-def cost(problem: Problem, blocking: Draft) -> float:
-    """Time with these vectors, relative to a perfect one: here it is known how often tasks copy the same elements."""
-    if blocking.lane_axis is not None:
-        return lane_cost(problem, blocking)
-    if blocking.run is not None:
-        return run_cost(problem, blocking)
-    if blocking.taps is not None:
-        return tap_cost(problem, blocking)
-    column, lanes = blocking.column, problem.lanes
-    store = store_cost(problem, column, blocking.rows)
-    time = vector_axis_cost(problem, column, lanes, store, copies(problem, blocking))
-    if crosses_pages(problem, blocking):
-        time *= 1 + problem.figures.page_crossing * elements(problem, blocking.a) / problem.work
-    if is_streamed(problem, blocking):
-        time *= 1 + problem.figures.spill_terms / math.prod(blocking.inner[k] for k in problem.reduced)
-        if is_far_matrix(problem, blocking.b):
-            time /= 1 + problem.figures.from_memory * elements(problem, blocking.b) / problem.work
-    if problem.figures.counts_tiles:
-        if blocking.packing[blocking.a] in (Packing.PANELS, Packing.ROUND):
-            time *= 1 + problem.figures.pack * elements(problem, blocking.a) / problem.work
-        time *= tile_slowness(problem, blocking)
-    return time
+def _packs_again(problem: Problem, draft: Draft) -> bool:
+    """Whether tasks pack the same elements of a window into their regions so often that it counts."""
+    again = sum(n - elements(problem, f) for f, n in copies(problem, draft.packing, draft.inner).items() if f.is_window)
+    return problem.figures.transpose * again > problem.work / 10

@@ -178,6 +178,6 @@ def lane_cost(problem: Problem, blocking: Draft) -> float:
     turn = problem.figures.transpose
     copying = sum(
         count * (problem.figures.pack_row if _lies_along(problem, f, blocking.lane_axis) else turn)
-        for f, count in copies(problem, blocking).items()
+        for f, count in copies(problem, blocking.packing, blocking.inner).items()
     )
     return _ALL * (cost + copying / problem.work)

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pullback.schedule.contraction.plan.blocking import Draft, Packing, Packings, Rows
-from pullback.schedule.contraction.plan.cost import tile_slowness
 from pullback.schedule.contraction.plan.packing import packing_of_rows, plain_packing, roles
 from pullback.schedule.contraction.plan.register_tiles import reads
 from pullback.schedule.contraction.plan.skips import skips_of
@@ -68,9 +67,8 @@ def _with_tasks(problem: Problem, a: Factor, b: Factor, row: Var, least: int) ->
 
 
 def _tile(problem: Problem, a: Factor, row: Var, length: int) -> Tile:
-    machine, extent = problem.group.machine, problem.extents[row]
-    own = replace(reads(problem, a, extent, machine), near=True)
-    return best_tile(extent, length, problem.lanes, machine.registers, reads=own)[1]
+    extent, own = problem.extents[row], replace(reads(problem, a, problem.extents[row]), near=True)
+    return best_tile(extent, length, problem.lanes, problem.group.machine.registers, reads=own)[1]
 
 
 def _is_image(problem: Problem, b: Factor, y: Var, x: Var) -> bool:
@@ -109,17 +107,6 @@ def run_length(problem: Problem, b: Factor, inner: Mapping[Var, int]) -> int:
     y, x = problem.outputs[-2:]
     lanes, row = problem.lanes, row_length(problem, b, inner)
     return -(-(inner[y] * row - (row - problem.extents[x])) // lanes) * lanes
-
-
-def run_cost(problem: Problem, blocking: Draft) -> float:
-    """Time relative to a perfect contraction."""
-    y, x = problem.outputs[-2:]
-    extents, inner = problem.extents, blocking.inner
-    blocks, rest = divmod(extents[y], inner[y])
-    lengths = blocks * run_length(problem, blocking.b, inner)
-    lengths += run_length(problem, blocking.b, {**inner, y: rest}) if rest else 0
-    cost = lengths / (extents[y] * extents[x]) * (1 + problem.figures.store_sum / problem.depth)
-    return cost * tile_slowness(problem, blocking) if problem.figures.counts_tiles else cost
 
 
 def may_run(problem: Problem, blocking: Draft) -> bool:

@@ -1,11 +1,9 @@
-"""Cuts: an axis of the result that would fill few lanes of its last vector is cut before them.
+"""Tails: an axis of the result that would fill few lanes of its last vector is split before them.
 
     for j in 17:   →   for j in 16;  for j in 16 … 17        with lanes of 16
 
-Both are contractions of their own. The vectors of the first are full, those of the other may lie along another axis,
-and each is asked whether an axis of the sum would be a better one than any of the result. Vectors that go on from one
-to the next, of rows or of taps, need no cut.
-"""
+Both are contractions of their own. The vectors of the first are full, the other may have another vector axis, an axis
+of the sum if that is better. Vectors that go on from row to row or from tap to tap have no such tail."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from dataclasses import replace
 
 from pullback.schedule.affine import affine
 from pullback.schedule.contraction.plan.blocking import Draft
-from pullback.schedule.contraction.plan.choice import blocking_of, cost, is_of_matrices
-from pullback.schedule.contraction.plan.cost import uncounted
+from pullback.schedule.contraction.plan.choice import blocking_of, is_of_matrices
+from pullback.schedule.contraction.plan.cost import tile_time, time
 from pullback.schedule.contraction.plan.k_rounds import is_far_matrix
 from pullback.schedule.contraction.plan.lane_sums import in_lanes
 from pullback.schedule.contraction.plan.runs import in_runs, may_run
@@ -28,19 +26,17 @@ from pullback.tir.visitor import substitute
 
 _IDLE = 1.3  # of a perfect contraction's time: below, vectors along the sum are not looked at
 _WASTES = 1.2, 1.1  # likewise, and of matrices with vectors along the result: below, there is little to gain
-_BETTER = 0.85, 0.95  # of the time as a whole, and of theirs: what the parts must take, as it is roughly known
-# Of the time: what vectors that run on from row to row must take, and of that along rows where nothing is cut, and
-# results lie side by side in the second cache; those farther away are put there as soon as they are known.
+_BETTER = 0.85, 0.95  # of the time as a whole, and of theirs: what the parts must take, as estimates are rough
+# Of the time: what vectors that run on from row to row must take, and of that along rows where no tail is split, and
+# results are contiguous in L2; those farther away are stored as soon as they are known.
 _RUNS = 0.92, 1.0
 _TAPS = 1.02  # likewise, those that go on from tap to tap
-# And in which an element is read again (znver3, of the time with a cut: 7 x 28 x 911 sums of 526 terms, both factors
-# lying across, 0.85, 7 x 19 x 552 of 173 0.89; but where lines lie along the terms 2000 x 50 x 500 1.29).
 
 Parts = list[tuple[Problem, Draft]]
 
 
-def cut(problem: Problem) -> Parts:
-    """The contractions that a problem with a blocking consists of, mostly itself, and their blockings."""
+def split_tails(problem: Problem) -> Parts:
+    """The contractions that a problem with a blocking is split into, mostly itself alone."""
     found = _along_axes(problem)
     results = problem.work // problem.depth * nbytes(problem.anchor.dtype)
     is_near = not problem.has_gaps and results <= problem.group.machine.second_bytes
@@ -53,7 +49,7 @@ def cut(problem: Problem) -> Parts:
 
 
 def _along_axes(problem: Problem) -> Parts:
-    """Those whose vectors lie along an axis each, or run on from row to row."""
+    """Those with one vector axis each, or whose vectors run on from row to row."""
     found = _whole(problem)
     assert found is not None
     whole, lanes = time(found), problem.lanes
@@ -70,7 +66,7 @@ def _along_axes(problem: Problem) -> Parts:
 
 
 def _whole(problem: Problem) -> Parts | None:
-    """A problem as one contraction, its vectors along an axis of the result, or of the sum if that takes less."""
+    """A problem as one contraction; its vector axis is one of the result, or of the sum if that takes less."""
     blocking = blocking_of(problem)
     if blocking is None:
         return None
@@ -90,22 +86,6 @@ def has_poor_tail(extent: int, lanes: int) -> bool:
     return 0 < extent % lanes <= lanes // 2 < lanes < extent
 
 
-def time(parts: Parts) -> float:
-    """Multiply-adds in the time that contractions take one after the other."""
-    return sum(part.work * cost(part, blocking) for part, blocking in parts) + _loops(parts)
-
-
-def _loops(parts: Parts) -> int:
-    """Likewise, to begin and end the loops of all but one."""
-    return sum(part.figures.parallel_loop for part, _ in parts[1:])
-
-
-def tile_time(parts: Parts) -> float:
-    """Likewise, with what register tiles take that do not keep the units busy, where :func:`time` does not count it."""
-    tiles = sum(part.work * cost(part, blocking) * uncounted(part, blocking) for part, blocking in parts)
-    return tiles + _loops(parts)
-
-
 def split_along(problem: Problem, axis: Var, at: int) -> tuple[Problem, Problem]:
     """The results with the values of an axis before this one, and the others."""
     return _part(problem, axis, 0, at), _part(problem, axis, at, problem.extents[axis])
@@ -120,8 +100,8 @@ def _parts(problem: Problem, axis: Var) -> Parts | None:
 
 
 def _read_again(problem: Problem, axis: Var) -> int:
-    """Multiply-adds in the time that the second part waits for what it shares with the first one: a matrix that comes
-    from beyond the second cache again, of which it takes a few lines at a time. Lines along the terms come in time."""
+    """FMAs in the time that the second part waits for what it shares with the first one: a matrix that comes from
+    beyond L2 again, of which it takes a few lines at a time. Lines along the terms come in time."""
     shared = [
         f for f in problem.factors if axis not in f.axes and all(distance(problem, f, k) != 1 for k in problem.reduced)
     ]

@@ -15,14 +15,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from pullback.schedule.contraction.plan.blocking import Draft, Packing, Packings
-from pullback.schedule.contraction.plan.cost import tile_slowness
-from pullback.schedule.contraction.plan.counts import copies, part_count, partial_bytes, region_bytes, round_count
+from pullback.schedule.contraction.plan.blocking import Draft, Packing
+from pullback.schedule.contraction.plan.counts import part_count, partial_bytes, region_bytes
 from pullback.schedule.contraction.plan.packing import packing_of_rows, plain_packing
 from pullback.schedule.contraction.plan.register_tiles import more_rows, reads
 from pullback.schedule.contraction.plan.split_k import in_shorter_rounds, with_split_k
-from pullback.schedule.contraction.plan.tasks import PARTS, grow, moves_with_others
-from pullback.schedule.contraction.problem.memory import distance, elements, region_order
+from pullback.schedule.contraction.plan.tasks import PARTS, grow, grow_sums
+from pullback.schedule.contraction.problem.memory import distance, region_order
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.tiles import best_tile
@@ -79,32 +78,23 @@ def _are_near(problem: Problem, column: Var) -> bool:
 
 
 def _with_tasks(problem: Problem, a: Factor, b: Factor, rows: list[Var], column: Var, tap: Var) -> Draft:
-    machine, lanes = problem.group.machine, problem.lanes
+    lanes, registers = problem.lanes, problem.group.machine.registers
     row = min(rows, key=lambda v: (distance(problem, a, v), -rows.index(v)))
     length = _length(problem, column, tap)
-    own = replace(reads(problem, a, problem.extents[row], machine), near=True)
-    _, tile = best_tile(problem.extents[row], length, lanes, machine.registers, reads=own)
+    own = replace(reads(problem, a, problem.extents[row]), near=True)
+    _, tile = best_tile(problem.extents[row], length, lanes, registers, reads=own)
     beside = {v for w in b.windows or () if column in w.terms for v in w.terms}  # whose channels lie between others
-    counts, tile = more_rows(problem, ((row, tile.rows),), tile, beside | {tap}, lanes, machine)
+    counts, tile = more_rows(problem, ((row, tile.rows),), tile, beside | {tap})
     packing = {a: packing_of_rows(problem, a, counts, plain_packing(a, column)), b: Packing.REGION}
     inner = dict.fromkeys((*problem.outputs, *problem.reduced), 1) | dict(counts)
     inner |= {v: problem.extents[v] for v in (column, tap)}
     for v in (v for v in problem.outputs if v not in beside and v is not tap):
         grow(problem, v, inner, packing, dict(counts).get(v, 1), 1)
-    _grow_sums(problem, b, inner, packing)
+    grow_sums(problem, [b], inner, packing)
     blocking = Draft(column, a, b, counts, tile, packing, inner, None, taps=tap)
     if part_count(problem, inner) < PARTS and worth_threads(problem.nanoseconds):
         blocking = in_shorter_rounds(problem, blocking)
     return with_split_k(problem, blocking)
-
-
-def _grow_sums(problem: Problem, b: Factor, inner: dict[Var, int], packing: Packings) -> None:
-    """As many terms in a round as the region holds."""
-    places = [k for k in problem.reduced if moves_with_others(b, k)]
-    for k in reversed(places):
-        grow(problem, k, inner, packing, 1, 1)
-    for k in reversed([k for k in problem.reduced if k not in places]):
-        grow(problem, k, inner, packing, 1, PARTS)
 
 
 def _length(problem: Problem, column: Var, tap: Var) -> int:
@@ -121,19 +111,3 @@ def tap_length(problem: Problem, blocking: Draft) -> int:
 def tap_stride(blocking: Draft) -> int:
     """Places of the image from tap to tap."""
     return next(w.terms[blocking.taps] for w in blocking.b.windows or () if blocking.taps in w.terms)
-
-
-def tap_cost(problem: Problem, blocking: Draft) -> float:
-    """Time relative to a perfect contraction."""
-    assert blocking.taps is not None
-    costs, b = problem.figures, blocking.b
-    cost = tap_length(problem, blocking) / (problem.extents[blocking.column] * problem.extents[blocking.taps])
-    is_near = 2 * partial_bytes(problem, blocking) <= problem.group.machine.second_bytes
-    parts = problem.figures.spill_tap * round_count(problem, blocking.inner) + (
-        problem.figures.store_sum if is_near else problem.figures.hand_over_sum
-    ) * (blocking.split_k or 1)
-    cost *= 1 + (costs.transpose + parts) / problem.depth
-    move = costs.transpose if distance(problem, b, blocking.column) != 1 else 0
-    copied = max(copies(problem, blocking)[b], elements(problem, b))
-    cost *= 1 + move * copied / problem.work
-    return cost * tile_slowness(problem, blocking) if problem.figures.counts_tiles else cost

@@ -1,17 +1,15 @@
-"""What one task covers: as many register tiles as its own copies allow, which are to stay in the nearer caches, and as
-leave threads even shares.
+"""What one task covers: as many register tiles as let its regions stay in L1 and L2, and threads have even shares.
 
-A task computes whole sums where the regions of their factors fit, else parts of sums, in rounds of some terms.
+A task computes whole sums where the regions of their factors fit, else partial sums, in rounds of some terms.
 """
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
 
 from pullback.schedule.contraction.plan.blocking import Packing, Packings, Rows, packed
-from pullback.schedule.contraction.plan.counts import copies_of, part_count, region_bytes, task_count
+from pullback.schedule.contraction.plan.counts import copies, part_count, region_bytes, result_count, task_count
 from pullback.schedule.contraction.problem.memory import distance, elements, exceeds_l2, memory_strides
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.cost import element_cost
@@ -19,9 +17,9 @@ from pullback.schedule.tiles import Tile
 from pullback.tir import Var
 from pullback.tir.expr import nbytes
 
-TASKS = 16  # as many as let a few threads share the work evenly
-PARTS = 8  # tasks, where each of them costs partial sums
-_WIDER = (2, 4, 6, 8, 12)  # tiles side by side of which a task may copy what they read, row by row
+TASKS = 16  # that let a few threads share the work evenly
+PARTS = 8  # tasks, where each costs partial sums
+_WIDER = (2, 4, 6, 8, 12)  # tiles side by side of which a task may pack what they read, row by row
 
 
 def enough_tasks(problem: Problem) -> int:
@@ -37,8 +35,8 @@ def fitting(
     lanes: int,
     least: int = TASKS,
 ) -> tuple[Rows, Tile, dict[Var, int]] | None:
-    """The best register tile whose tasks compute whole sums, and what these cover: one whose regions stay in the nearer
-    caches, if there is one. ``least``: tasks, where there are so many."""
+    """The best register tile whose tasks compute whole sums, and what these cover: the first whose regions stay in L1
+    and L2, else the first that fits at all. ``lanes``: of the vectors that pack regions; ``least``: tasks."""
     first: tuple[Rows, Tile, dict[Var, int]] | None = None
     for rows, tile in tilings:
         inner = _whole_sums(problem, rows, tile, column, packing, lanes, least)
@@ -50,34 +48,36 @@ def fitting(
 
 
 def _near_region(problem: Problem, packing: Packings) -> int:
-    """Bytes of regions that stay near enough. The more a task has, the fewer tasks read all of a matrix that leaves the
-    second cache: then they may fill a part of that."""
-    second = problem.group.machine.second_bytes
-    leaves = any(scheme is Packing.PANELS and exceeds_l2(problem, f) for f, scheme in packing.items())
-    return max(problem.figures.region, second // problem.figures.region_of_l2) if leaves else problem.figures.region
+    """Bytes of regions that stay near. The larger a task, the fewer tasks read all of a matrix that exceeds L2: then
+    regions may fill a part of L2."""
+    figures = problem.figures
+    leaves = any(exceeds_l2(problem, f) for f in packed(packing, Packing.PANELS))
+    part = problem.group.machine.second_bytes // figures.region_of_l2 if leaves else 0
+    return max(figures.region, part)
 
 
 def _whole_sums(
     problem: Problem, rows: Rows, tile: Tile, column: Var, packing: Packings, lanes: int, least: int
 ) -> dict[Var, int] | None:
     """Tasks that compute whole sums; None where the regions would not fit."""
+    figures = problem.figures
     inner = _least(problem, rows, tile, column, packing, lanes) | {k: problem.extents[k] for k in problem.reduced}
     regions = packed(packing, Packing.REGION)
     if not regions:
         return inner
-    if region_bytes(packing, inner) > problem.figures.most_region:
+    if region_bytes(packing, inner) > figures.most_region:
         return None
     near = _near_region(problem, packing)
     for v in _growth(problem, regions):
-        # Blocks that share no elements cost nothing where they are small, and stay where they were copied to.
-        is_apart = near == problem.figures.region and not any(moves_with_others(f, v) for f in regions)
+        # Blocks that share no elements cost nothing where they are small, and stay where they were packed.
+        is_apart = near == figures.region and not any(moves_with_others(f, v) for f in regions)
         step = dict(rows).get(v, 1) if v is not column else tile.columns
-        grow(problem, v, inner, packing, step, least, min(near, problem.figures.l1) if is_apart else near)
+        grow(problem, v, inner, packing, step, least, min(near, figures.l1) if is_apart else near)
     return inner
 
 
 def _least(problem: Problem, rows: Rows, tile: Tile, column: Var, packing: Packings, lanes: int) -> dict[Var, int]:
-    """One register tile, or as many as that whole vectors can be copied into the regions."""
+    """One register tile, or as many as let whole vectors be packed into the regions."""
     inner = dict.fromkeys(problem.outputs, 1) | dict(rows) | {column: min(tile.columns, problem.extents[column])}
     for factor in packed(packing, Packing.REGION):
         for v in _neighbours(problem, factor):
@@ -88,7 +88,7 @@ def _least(problem: Problem, rows: Rows, tile: Tile, column: Var, packing: Packi
 
 def _growth(problem: Problem, regions: list[Factor]) -> list[Var]:
     """The axes that cost no region first, then the others, innermost first: not those of a batch, whose products share
-    nothing, if regions copy matrices."""
+    nothing, if regions are of matrices."""
     free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
     others = [v for v in reversed(problem.outputs) if v not in free]
     if not any(f.is_window for f in regions):
@@ -105,11 +105,11 @@ def grow(
     least: int,
     near: int | None = None,
 ) -> None:
-    """Let a task, or a round of it, cover as much of the axis as regions and the number of those allow, in even
-    blocks. ``near``: bytes of regions, if not as many as stay near enough."""
+    """Let a task, or a round of it, cover as much of the axis as regions and the number of tasks allow, in even blocks.
+    ``near``: bytes of regions, if not as many as stay near enough."""
     count = task_count if v in problem.outputs else part_count
     extent, most = problem.extents[v], max(near or _near_region(problem, packing), region_bytes(packing, inner))
-    windows = [w for f, scheme in packing.items() if scheme is Packing.REGION for w in f.windows or ()]
+    windows = [w for f in packed(packing, Packing.REGION) for w in f.windows or ()]
     backwards = any(w.terms.get(v, 0) < 0 for w in windows)
 
     def size(blocks: int) -> int:
@@ -129,33 +129,32 @@ def grow(
 def partial_sums(
     problem: Problem, rows: Rows, tile: Tile, column: Var, packing: Packings, lanes: int
 ) -> dict[Var, int]:
-    """Tasks that compute parts of sums, in rounds of as many terms as their regions hold."""
+    """Tasks that compute partial sums, in rounds of as many terms as their regions hold."""
     least = _least(problem, rows, tile, column, packing, lanes)
-    if not _has_own_copies(problem, column, packing):
+    if not _has_own_regions(problem, column, packing):
         return _partial_sums(problem, rows, tile, column, packing, least)
     widths = [least[column], *(even(problem.extents[column], n * tile.columns, tile.columns) for n in _WIDER)]
     found = [
         _partial_sums(problem, rows, tile, column, packing, least | {column: width}) for width in dict.fromkeys(widths)
     ]
-    return min(found, key=lambda inner: _copying(problem, packing, column, inner))
+    return min(found, key=lambda inner: _packing_time(problem, packing, column, inner))
 
 
-def _has_own_copies(problem: Problem, column: Var, packing: Packings) -> bool:
-    """Whether each value of the column has its own part of all that is read, with few results of many terms, and lies
-    beside the next one's in windows that leave the second cache: those of a depthwise convolution's weights, with
-    channels innermost."""
-    far = [f for f, scheme in packing.items() if scheme is Packing.REGION and f.is_window and exceeds_l2(problem, f)]
+def _has_own_regions(problem: Problem, column: Var, packing: Packings) -> bool:
+    """Whether each column has its own part of all that is read, with few results of many terms, and is contiguous in
+    windows that exceed L2: the weights of a depthwise convolution with channels innermost."""
+    far = [f for f in packed(packing, Packing.REGION) if f.is_window and exceeds_l2(problem, f)]
     is_own = all(column in f.axes for f in problem.factors) and all(distance(problem, f, column) == 1 for f in far)
-    return bool(far) and is_own and math.prod(problem.extents[v] for v in problem.outputs) < problem.depth
+    return bool(far) and is_own and result_count(problem) < problem.depth
 
 
-def _copying(problem: Problem, packing: Packings, column: Var, inner: Mapping[Var, int]) -> float:
-    """Nanoseconds that regions take: more elements where those of a task overlap more, and what a run of neighbours in
-    memory waits, which is the longer for each of them the shorter the run is."""
-    time, each = 0.0, element_cost(problem.before)
-    for f, count in copies_of(problem, packing, inner).items():
+def _packing_time(problem: Problem, packing: Packings, column: Var, inner: Mapping[Var, int]) -> float:
+    """Nanoseconds that packing regions takes: more elements where those of a task overlap more, and what each waits for
+    memory, the longer the shorter the contiguous run is."""
+    time, each, figures = 0.0, element_cost(problem.before), problem.figures
+    for f, count in copies(problem, packing, inner).items():
         run = inner[column] * nbytes(f.source.dtype)
-        time += count * each + elements(problem, f) * problem.figures.run_ns * (1 + problem.figures.run_bytes / run)
+        time += count * each + elements(problem, f) * figures.run_ns * (1 + figures.run_bytes / run)
     return time
 
 
@@ -171,14 +170,19 @@ def _partial_sums(
     others = [v for v in problem.outputs if v not in free and v not in shared]
     for v in [*shared, *free]:
         grow(problem, v, inner, packing, dict(rows).get(v, 1) if v is not column else tile.columns, 1)
-    taps = [k for k in problem.reduced if any(moves_with_others(f, k) for f in regions)]  # likewise
+    grow_sums(problem, regions, inner, packing)
+    for v in others:
+        grow(problem, v, inner, packing, inner[v], min(4, task_count(problem, inner)))
+    return inner
+
+
+def grow_sums(problem: Problem, regions: Collection[Factor], inner: dict[Var, int], packing: Packings) -> None:
+    """As many terms in a round as the regions hold, taps first, which hardly enlarge them."""
+    taps = [k for k in problem.reduced if any(moves_with_others(f, k) for f in regions)]
     for k in reversed(taps):
         grow(problem, k, inner, packing, 1, 1)
     for k in reversed([k for k in problem.reduced if k not in taps]):
         grow(problem, k, inner, packing, 1, PARTS)
-    for v in others:
-        grow(problem, v, inner, packing, inner[v], min(4, task_count(problem, inner)))
-    return inner
 
 
 def _neighbours(problem: Problem, factor: Factor) -> Collection[Var]:

@@ -31,10 +31,11 @@ def widened(problem: Problem) -> Problem:
 
 
 def pays_to_widen(problem: Problem, factor: Factor) -> bool:
-    """Whether a factor that is read where it lies is better converted beforehand."""
+    """Whether a factor that is read in place is better converted beforehand."""
     source = factor.source
     is_converted = factor.is_view and not source.is_placeholder and cast_input(source) is not None
-    return is_converted and problem.work >= problem.figures.widen_reads * math.prod(source.shape)  # type: ignore[arg-type]
+    size = math.prod(int(n) for n in source.shape)  # type: ignore[arg-type]
+    return is_converted and problem.work >= problem.figures.widen_reads * size
 
 
 def _is_narrow(factor: Factor) -> bool:
