@@ -1,9 +1,7 @@
 """Contraction: matmuls and convolutions of every kind, with elementwise work on the result while it is in registers.
 
-``problem.py`` says what a contraction is, ``blocking.py`` how it is blocked (``alternatives.py``: how else it could
-be), ``lower.py`` writes the loops; ``region.py`` is the part of the data that a task copies for itself,
-``round_copy.py`` that of a round of terms. ``pairs.py`` makes sums of bfloat16 sums of pairs, ``wide.py`` makes numbers
-of other half types float32 once. ``lane_sums.py`` has vectors along an axis of the sum."""
+``problem/`` says what is computed, ``plan/`` how it is blocked, ``emit/`` writes the loops. Each imports only those
+before it, and ``emit/`` of ``plan/`` only the finished :class:`~.plan.blocking.Blocking`."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ class Contraction:
 
     @cached_property
     def parts(self) -> tuple[tuple[Problem, Blocking], ...]:
-        """What is lowered: found when it is asked for, as fusion only wants to know whether there is something."""
+        """What is lowered. Fusion does not ask for it: it only wants to know whether there is something."""
         cuts = [split_tails(phase) for phase in self.phases]
         if self.group is not self.problem.group:
             own = Problem.of(self.group)

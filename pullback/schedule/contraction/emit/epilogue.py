@@ -1,12 +1,11 @@
-"""What follows the sums of a contraction: its elementwise stages, and where sums are put together from parts, the loop
-over all results.
+"""The epilogue of a contraction: its elementwise stages, and with split-K the loop over all results.
 
     for other axes: for lines of columns:
         acc[r, j] = Σ_c partial[c, …, j]         j in vectorized(columns)
-        for j: for r in vectorized(rows): out[…, j, r] = f(acc[r, j], …)             (across.py)
+        for j: for r in vectorized(rows): out[…, j, r] = f(acc[r, j], …)             (transposed_store.py)
 
-Where columns do not lie side by side in memory, those axes that do are the rows of a tile, and turned in registers:
-else each lane would be a store by itself, and each number of an optimizer a load.
+Where columns are not contiguous in memory, those axes that are become the rows of a tile, and are transposed in
+registers: else each lane would be a scalar store, and each number of an optimizer a scalar load.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def epilogue_over_results(problem: Problem, column: Var, total: Total, terms: in
     """The elementwise stages at all elements. ``total``: the sum at these values of the result's axes, computed from so
     many ``terms`` with vectors along ``column``."""
     extents, value = problem.extents, {v: as_expr(v) for v in problem.outputs}
-    others, body = [v for v in problem.outputs if v is not column], _across(problem, column, total)
+    others, body = [v for v in problem.outputs if v is not column], _transposed(problem, column, total)
     if body is None:
         along = epilogue(problem, value, total(value))
         body = For(column, as_expr(extents[column]), along, "vectorized")
@@ -49,7 +48,7 @@ def epilogue_over_results(problem: Problem, column: Var, total: Total, terms: in
 
 
 def _beside(problem: Problem, column: Var) -> Rows:
-    """The axes whose elements lie side by side in memory, as many as a vector takes."""
+    """The axes whose elements are contiguous in memory, as many as a vector takes."""
     found, count = Rows(), 1
     for v in reversed(problem.outputs):
         count *= problem.extents[v]
@@ -59,8 +58,8 @@ def _beside(problem: Problem, column: Var) -> Rows:
     return found
 
 
-def _across(problem: Problem, column: Var, total: Total) -> Stmt | None:
-    """The results along the column, turned in registers; None where that is not worth it."""
+def _transposed(problem: Problem, column: Var, total: Total) -> Stmt | None:
+    """The results along the column, transposed in registers; None where that does not pay."""
     rows, lanes, extent = _beside(problem, column), problem.lanes, problem.extents[column]
     if not rows or _tile(problem, column, rows, total, as_expr(0), min(lanes, extent)) is None:
         return None

@@ -4,9 +4,9 @@
     for i in vectorized(rows · columns): value[i] = erf(argument[i])
     for j in vectorized(columns): for r in unrolled(rows): out[r, j] = … sums[r, j] … value[r, j] …
 
-Beside sums, which take all registers, a function has none for its numbers, and is one chain of instructions after the
-other. Its own loop has all registers, takes vectors side by side, and is a dozenth of the code. Sums that are needed
-after it are put in memory here: were it left to LLVM, it may choose to do so at every term.
+Beside the accumulators, which take all registers, a function has none for its values, and is one dependent chain after
+the other. Its own loop has all registers, interleaves vectors, and is a dozenth of the code. Sums that are needed after
+it are spilled here: LLVM might choose to spill at every term.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class LaneLowering(Lowering):
             size //= 2
             old, new = buffers[-1], Buffer("added", (size,), acc.dtype, "local")
 
-            def add(i: PrimExpr, old=old, new=new) -> Stmt:
+            def add(i: PrimExpr, old: Buffer = old, new: Buffer = new) -> Stmt:
                 return store(new, (i,), old[i * 2] + old[i * 2 + 1])
 
             steps.append(self._elements(size, add))

@@ -1,17 +1,17 @@
 """From a blocked contraction to loops.
 
     for task in parallel(blocks of the result's axes):
-        region = the part of the data that the task reads            where it has to be padded, computed or turned round
+        region = the part of the data that the task reads          where it has to be padded, computed or transposed
         for panel, other axes, row tile of the block:
             acc = register tile of rows × columns, 0
             for k in the axes of the sum:
                 for j in vectorized(columns): for r in unrolled(rows): acc[r, j] = fma(a[r, k], b[k, j], acc[r, j])
-            for j: for r: out[r, j] = f(acc[r, j], …)                (across.py: or turned in registers before)
+            for j: for r: out[r, j] = f(acc[r, j], …)              (transposed_store.py: or transposed in registers
+            before)
 
-A long sum takes its terms in rounds, and the task keeps ``acc`` in memory of its own from round to round. With partial
-sums it keeps them in a workspace, and a second loop adds them up, pair by pair, and finishes. Each element is one sum,
-in an order that the shapes fix.
-"""
+A long sum takes its terms in rounds, and the task spills ``acc`` to memory of its own from round to round. With split-K
+it spills partial sums to a workspace, and a second loop adds them up, pair by pair, and runs the epilogue. Each element
+is one sum, in an order that the shapes fix."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pullback.schedule.contraction.emit.prefetch import (
 )
 from pullback.schedule.contraction.emit.region import Region
 from pullback.schedule.contraction.emit.round_copy import RoundCopy
-from pullback.schedule.contraction.emit.transposed_store import MANY, from_memory, transposed_store
+from pullback.schedule.contraction.emit.transposed_store import MANY, spilled_first, transposed_store
 from pullback.schedule.contraction.emit.widened_copy import WidenedCopy
 from pullback.schedule.contraction.plan.blocking import Blocking, Packing, Rows, packed
 from pullback.schedule.contraction.problem.problem import Factor, Problem
@@ -60,7 +60,7 @@ from pullback.tir import (
 )
 from pullback.tir.visitor import substitute
 
-_UNROLLED = 192  # multiply-adds of a short innermost loop that is written out
+_UNROLLED = 192  # FMAs of a short innermost loop that is unrolled
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Lowering:
         self.group, self.anchor = problem.group, problem.anchor
         self.extents, self.inner, self.skips = problem.extents, blocking.inner, blocking.skips
         self.lower = Lower(buffer_readers(self.group))
-        self.own = blocking.thread_private
+        self.private = blocking.thread_private
         packing = blocking.packing
         self.regions = {f: Region(problem, f, blocking.inner, blocking.column) for f in packed(packing, Packing.REGION)}
         self.panels = {
@@ -106,32 +106,40 @@ class Lowering:
         self.wide = {f: WidenedCopy.of(self.group, f, flat) for f in packing if f in blocking.widened}
         self.rounds = {f: RoundCopy.of(problem, f, blocking) for f in packed(packing, Packing.ROUND)}
         self.next_round = NextRoundPrefetch(problem, blocking, self._element)
-        self.turned = {f: self._turned_buffer(f) for f in packed(packing, Packing.TRANSPOSED)}
+        self.transposed = {f: self._transposed_buffer(f) for f in packed(packing, Packing.TRANSPOSED)}
         self.partial = self._partial_buffer() if blocking.split_k is not None else None
 
     def _scope(self, factor: Factor) -> str:
-        return "local" if factor in self.own else "workspace"
+        return "local" if factor in self.private else "workspace"
 
     def copies(self) -> list[Stmt]:
-        """The loops that copy factors as a whole for all threads; each may run beside the others."""
+        """The loops that pack factors as a whole for all threads; each may run beside the others."""
         if not self.problem.terms:
             return []
         outermost = self.blocking.outermost
         return [
-            *(panels.copy(self.threads, outermost) for f, panels in self.panels.items() if f not in self.own),
-            *(self._turn(f, buffer, self.threads) for f, buffer in self.turned.items() if f not in self.own),
+            *(panels.copy(self.threads, outermost) for f, panels in self.panels.items() if f not in self.private),
+            *(
+                self._transpose(f, buffer, self.threads)
+                for f, buffer in self.transposed.items()
+                if f not in self.private
+            ),
             *(wide.copy(self.threads) for wide in self.wide.values()),
         ]
 
-    def own_copies(self) -> list[tuple[Buffer, Stmt]]:
-        """What each task would copy into a buffer of its own, and each thread does once."""
+    def private_copies(self) -> list[tuple[Buffer, Stmt]]:
+        """What each task would pack into a buffer of its own, and each thread does once."""
         return [
-            *((panels.buffer, panels.copy(False, None)) for f, panels in self.panels.items() if f in self.own),
-            *((buffer, self._turn(f, buffer, False)) for f, buffer in self.turned.items() if f in self.own),
+            *((panels.buffer, panels.copy(False, None)) for f, panels in self.panels.items() if f in self.private),
+            *(
+                (buffer, self._transpose(f, buffer, False))
+                for f, buffer in self.transposed.items()
+                if f in self.private
+            ),
         ]
 
     def sums(self) -> list[Stmt]:
-        """The loop over the tasks, and that which adds up partial sums."""
+        """The loop over the tasks, and the one that adds up partial sums."""
         if not self.problem.terms:
             return [self._finish_everywhere(lambda _: const(0, self.anchor.dtype), 1)]
         return [self._tasks(), *([self._finish_partial()] if self.partial is not None else [])]
@@ -141,8 +149,8 @@ class Lowering:
         if not self.problem.terms:
             return body
         for buffer in (
-            *(panels.buffer for f, panels in self.panels.items() if f not in self.own),
-            *(turned for f, turned in self.turned.items() if f not in self.own),
+            *(panels.buffer for f, panels in self.panels.items() if f not in self.private),
+            *(copy for f, copy in self.transposed.items() if f not in self.private),
             *(wide.buffer for wide in self.wide.values()),
             *([self.partial] if self.partial is not None else []),
         ):
@@ -161,8 +169,8 @@ class Lowering:
             element = self.regions[factor].read(spot.offset)
         elif factor in self.panels:
             element = self.panels[factor].read(spot.value, spot.tile, spot.lane)
-        elif factor in self.turned:
-            element = self.turned[factor][tuple(spot.value[v] for v in self._turned_axes(factor))]
+        elif factor in self.transposed:
+            element = self.transposed[factor][tuple(spot.value[v] for v in self._transposed_axes(factor))]
         elif factor in self.rounds:
             element = self.rounds[factor].read(spot.offset, spot.number, spot.lane)
         elif factor in self.wide:
@@ -171,18 +179,18 @@ class Lowering:
             element = self._element(factor, spot.value)
         return cast(factor.dtype, element)
 
-    def _turned_axes(self, factor: Factor) -> list[Var]:
-        """The axes of a copy that has the rows of the register tile innermost."""
+    def _transposed_axes(self, factor: Factor) -> list[Var]:
+        """The axes of a packed copy that has the rows of the register tile innermost."""
         rows = [v for v, _ in self.blocking.rows if v in factor.axes]
         outer = [v for v in self.problem.outputs if v in factor.axes and v not in rows]
         return [*outer, *(k for k in self.problem.reduced if k in factor.axes), *rows]
 
-    def _turned_buffer(self, factor: Factor) -> Buffer:
-        shape = tuple(self.extents[v] for v in self._turned_axes(factor))
+    def _transposed_buffer(self, factor: Factor) -> Buffer:
+        shape = tuple(self.extents[v] for v in self._transposed_axes(factor))
         return Buffer("turned", shape, factor.dtype, self._scope(factor))
 
-    def _turn(self, factor: Factor, buffer: Buffer, threads: bool) -> Stmt:
-        *outer, last = self._turned_axes(factor)
+    def _transpose(self, factor: Factor, buffer: Buffer, threads: bool) -> Stmt:
+        *outer, last = self._transposed_axes(factor)
         value = store(buffer, (*outer, last), cast(factor.dtype, self._element(factor, {})))
         body = For(last, as_expr(self.extents[last]), value, "vectorized")
         return tasks(outer, [self.extents[v] for v in outer], body, threads)
@@ -203,7 +211,7 @@ class Lowering:
         next_task = following(axes, sizes)
         later = {v: next_task[numbers[v]] * self.inner[v] if v in numbers else bases[v] for v in bases}
         if self.blocking.split_k is None and self.blocking.round_count > 1:
-            body = self._resumed(bases, later)
+            body = self._spilled(bases, later)
         elif self.blocking.split_k is None:
             first = {k: as_expr(0) for k in self.problem.reduced}
             body = self._round(
@@ -215,13 +223,14 @@ class Lowering:
             axes, sizes = [chunk, *axes], [self.blocking.split_k, *sizes]
             if self.blocking.split_k == 1:
                 axes, sizes, body = axes[1:], sizes[1:], substitute(body, {chunk: as_expr(0)})
-        for own in (*self.regions.values(), *self.rounds.values()):
-            body = Allocate(own.buffer, body)
+        buffers = [region.buffer for region in self.regions.values()]
+        for buffer in (*buffers, *(own.buffer for own in self.rounds.values())):
+            body = Allocate(buffer, body)
         return tasks(axes, sizes, body, self.threads) if axes else body
 
-    def _resumed(self, bases: Mapping[Var, PrimExpr], later: Mapping[Var, PrimExpr]) -> Stmt:
-        """Whole sums, in rounds of as many terms as stay in the caches: the task keeps its sums from round to round.
-        ``later``: the first values of the task that follows."""
+    def _spilled(self, bases: Mapping[Var, PrimExpr], later: Mapping[Var, PrimExpr]) -> Stmt:
+        """Whole sums in rounds: the task spills its sums from round to round. ``later``: the first values of the next
+        task."""
         inner, turn = self.inner, Var("turn")
         count = self.blocking.round_count
         axes = [*(v for v in self.problem.outputs if v is not self.blocking.column), self.blocking.column]  # as vectors
@@ -235,7 +244,7 @@ class Lowering:
             acc = self._acc(rows, columns)
             finish = self._finish(acc, spot, rows, columns)
             ahead = self._ahead(spot, rows, columns, coming, is_last)
-            return self._resumed_tile(
+            return self._reloaded_tile(
                 acc, spot, rows, columns, turn, sums, lambda at: tuple(at.offset[v] for v in axes),
                 lambda keep: If(is_last, finish, keep), ahead,
             )  # fmt: skip
@@ -249,7 +258,7 @@ class Lowering:
         return {k: block * inner[k] for k, block in place.items()}
 
     def _rounds(self, bases: Mapping[Var, PrimExpr], chunk: Var) -> Stmt:
-        """The rounds of one chunk of the sum."""
+        """The rounds of one partial sum."""
         chunks = self.blocking.split_k
         assert chunks is not None
         total = self.blocking.round_count
@@ -265,7 +274,7 @@ class Lowering:
         return For(turn, minimum(as_expr(total) - chunk * each, each) if total % each else as_expr(each), body)
 
     def _round(self, bases: Mapping[Var, PrimExpr], tile: Callable[[Spot, int, int], Stmt]) -> Stmt:
-        """Fill the task's own copies, then run over all register tiles of the task."""
+        """Fill the regions, then run over all register tiles of the task."""
         fills = [region.fill(bases) for region in self.regions.values()]
         fills += [own.copy(bases, self.extents, partial(self._element, f)) for f, own in self.rounds.items()]
         place: dict[Var, PrimExpr] = {k: as_expr(0) for k in self.problem.reduced}
@@ -351,7 +360,7 @@ class Lowering:
         return For(j, as_expr(columns), self._over_rows(rows, at), "vectorized")
 
     def _accumulate(self, acc: Buffer, spot: Spot, rows: int, columns: int, ahead: Prefetches | None = None) -> Stmt:
-        """The terms of this round, and among them what is asked for ``ahead``, row by row."""
+        """The terms of this round, and among them prefetches of what comes ``ahead``, row by row."""
         inner, axes = self.inner, self.blocking.term_order
         whole = {k: Var(k.name) for k in self.problem.reduced}
         moved = spot.at(whole)
@@ -360,7 +369,7 @@ class Lowering:
             a, b = self.read(self.blocking.a, at), self.read(self.blocking.b, at)
             return store(acc, (r, j), self.group.machine.multiply_add(a, b, acc[r, j]))
 
-        body = self._over_tile(moved, rows, columns, multiply)
+        body: Stmt = self._over_tile(moved, rows, columns, multiply)
         if self.blocking.prefetches_columns:
             body = seq(self._columns_ahead(moved, axes[-1], columns), body)
         lanes = max(1, self.group.machine.vector_bytes // 4)
@@ -390,7 +399,7 @@ class Lowering:
         return columns_ahead(load, j, columns, b.strides[term])
 
     def _whole_tile(self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr]) -> Stmt:
-        """Clear, accumulate, finish and store."""
+        """Clear, accumulate, and the epilogue."""
         acc = self._acc(rows, columns)
         zero = const(0, self.anchor.dtype)
         clear = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
@@ -399,7 +408,7 @@ class Lowering:
         return Allocate(acc, seq(clear, self._accumulate(acc, spot, rows, columns, ahead), finish))
 
     def _finish(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
-        """The elementwise stages on a register tile, row by row or across."""
+        """The epilogue of a register tile, stored row by row or transposed."""
         across = transposed_store(
             self.problem, self.blocking.column, self._counts(rows), columns, acc, self.problem.lanes,
             lambda moves, total: epilogue(self.problem, spot.at(moves).value, total),
@@ -407,9 +416,9 @@ class Lowering:
         if across is not None:
             return across
         lines, rest = divmod(columns, self.problem.lanes)
-        is_apart = self.blocking.column is not self.problem.outputs[-1]  # each lane is a store by itself
+        is_apart = self.blocking.column is not self.problem.outputs[-1]  # each lane is a scalar store
         if is_apart and not rest and self._count(rows) * lines >= MANY:
-            return from_memory(acc, lambda kept: self._line_by_line(kept, spot, rows, lines))
+            return spilled_first(acc, lambda kept: self._line_by_line(kept, spot, rows, lines))
         number, total = as_expr(0), acc[0, 0]
 
         def element(r: PrimExpr, j: PrimExpr, at: Spot) -> Stmt:
@@ -422,7 +431,7 @@ class Lowering:
         return functions_in_own_loops(nest, number, self._count(rows) * columns, total) if whole_vectors else nest
 
     def _line_by_line(self, kept: Buffer, spot: Spot, rows: int, lines: int) -> Stmt:
-        """The elementwise stages on one vector of a tile after another."""
+        """The epilogue on one vector of a tile after another."""
         lanes, column = self.problem.lanes, self.blocking.column
 
         def row(r: PrimExpr, moves: dict[Var, PrimExpr]) -> Stmt:
@@ -438,8 +447,8 @@ class Lowering:
     def _ahead(
         self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr], when: PrimExpr | None = None
     ) -> Prefetches | None:
-        """Prefetches of what the tile's finish touches in a row, by its number, where it comes to that (``when``); and
-        of what the next round copies, which begins at ``coming``."""
+        """Prefetches of what the epilogue touches in a row, by its number, in the round where there is one (``when``);
+        and of what the next round packs, which begins at ``coming``."""
         column, j, zero = self.blocking.column, Var("j"), const(0, self.anchor.dtype)
 
         def of_row(number: PrimExpr) -> Stmt:
@@ -447,7 +456,7 @@ class Lowering:
             hints = seq(*epilogue_prefetches(self.problem, epilogue(self.problem, place, zero), j, columns))
             return hints if when is None else If(when, hints)
 
-        is_far = epilogue_prefetches(self.problem, epilogue(self.problem, spot.value | {column: j}, zero), j, columns)
+        is_far = epilogue_prefetches(self.problem, epilogue(self.problem, {**spot.value, column: j}, zero), j, columns)
         hints = [h for h in (of_row if is_far else None, self.next_round.hints(spot.number, coming)) if h is not None]
         return (lambda number: seq(*(h(number) for h in hints))) if hints else None
 
@@ -464,20 +473,20 @@ class Lowering:
         return (chunk, *(value[v] for v in self.problem.outputs if v is not column), value[column])
 
     def _partial_tile(self, spot: Spot, rows: int, columns: int, chunk: Var, turn: Var | None) -> Stmt:
-        """Take up the sums where the last round left them, accumulate, put them back."""
+        """Reload the sums, accumulate, spill them."""
         assert self.partial is not None
-        return self._resumed_tile(
+        return self._reloaded_tile(
             self._acc(rows, columns), spot, rows, columns, turn, self.partial,
             lambda at: self._partial_place(chunk, at.value), lambda keep: keep,
         )  # fmt: skip
 
-    def _resumed_tile(
+    def _reloaded_tile(
         self, acc: Buffer, spot: Spot, rows: int, columns: int, turn: Var | None, sums: Buffer,
         place: Callable[[Spot], tuple[PrimExpr, ...]], end: Callable[[Stmt], Stmt], ahead: Prefetches | None = None,
     ) -> Stmt:  # fmt: skip
-        """Take up the sums where the last round left them, accumulate, and what ``end`` makes of putting them back."""
+        """Reload the sums, accumulate, and what ``end`` makes of spilling them."""
         zero = const(0, self.anchor.dtype)
-        start = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
+        start: Stmt = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
         if turn is not None:
             resume = self._over_tile(spot, rows, columns, lambda r, j, at: store(acc, (r, j), sums[place(at)]))
             start = If(turn.equal(0), start, resume)
@@ -485,13 +494,13 @@ class Lowering:
         return Allocate(acc, seq(start, self._accumulate(acc, spot, rows, columns, ahead), end(keep)))
 
     def _finish_partial(self) -> Stmt:
-        """Add the partial sums, pair by pair, and finish."""
+        """Add the partial sums, pair by pair, and run the epilogue."""
         assert self.partial is not None
         partial = self.partial
         chunks = self.blocking.split_k or 1
 
         def total(value: Mapping[Var, PrimExpr]) -> PrimExpr:
-            terms = [partial[self._partial_place(as_expr(c), value)] for c in range(chunks)]
+            terms: list[PrimExpr] = [partial[self._partial_place(as_expr(c), value)] for c in range(chunks)]
             while len(terms) > 1:
                 pairs = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
                 terms = [*pairs, *([terms[-1]] if len(terms) % 2 else [])]
@@ -500,6 +509,6 @@ class Lowering:
         return self._finish_everywhere(total, chunks)
 
     def _finish_everywhere(self, total: Total, terms: int) -> Stmt:
-        """The elementwise stages for all results, without the register tiles."""
+        """The epilogue of all results, without the register tiles."""
         column = self.blocking.column if self.problem.terms else self.problem.outputs[-1]
         return epilogue_over_results(self.problem, column, total, terms)

@@ -1,9 +1,9 @@
-"""Panels: a factor copied into blocks as wide as the register tile, in which one term follows on the other.
+"""Panels: a factor packed into blocks as wide as the register tile, in which one term follows on the other.
 
     for panel: for k in the axes of the sum: for j in vectorized(width):
         panels[panel, k, j] = b[k, panel · width + j]
 
-The whole factor is copied, before the tasks begin or by each thread for itself (`register.py`).
+The whole factor is packed, before the tasks begin or by each thread for itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pullback.schedule.transpose import copied_across
 from pullback.tir import Buffer, For, If, PrimExpr, Stmt, Var, as_expr, const, minimum, seq, store
 from pullback.tir.visitor import substitute
 
-_LINES = 16  # of a factor that a task copies into a panel
+_LINES = 16  # of a factor that a task packs into a panel
 _TERMS = 64  # in these lines, where each has several: few and large tasks would be uneven shares
 
 Place = Mapping[Var, PrimExpr]
@@ -53,11 +53,12 @@ class Panels:
     def read(self, value: Place, tile: Place, lane: Place) -> PrimExpr:
         """The element at these values of the axes, at a place in the panel of this number."""
         outer, summed = ([value[v] for v in axes] for axes in (self.outer, self.summed))
-        return self.buffer[(*outer, tile[self.axis], *summed, lane[self.axis])]
+        place = (*outer, tile[self.axis], *summed, lane[self.axis])
+        return self.buffer[place]
 
     def copy(self, threads: bool, outermost: Var | None) -> Stmt:
-        """Some lines for all panels, then the next ones: pages are read as they come. All lines of a panel of columns,
-        then the next one, where the tasks that read them go along this axis, ``outermost``: so threads copy what they
+        """Some lines for all panels, then the next ones: pages are read in order. All lines of a panel of columns, then
+        the next panel, where the tasks that read them go along this axis, ``outermost``: so threads pack what they
         read. Panels of rows are so narrow that all of them are in the same lines."""
         panel = Var("panel")
         body, axes, sizes = self._panel(panel), [*self.outer], [self.extents[v] for v in self.outer]
@@ -72,7 +73,7 @@ class Panels:
         return tasks([*axes[:place], panel, *axes[place:]], [*sizes[:place], self.count, *sizes[place:]], body, threads)
 
     def _panel(self, panel: PrimExpr) -> Stmt:
-        """The copy of one line of a panel, or of all of its lines where the factor lies across."""
+        """Packs one line of a panel, or all of its lines where it is transposed."""
         full, rest = divmod(self.extents[self.axis], self.step)
         if not full or not rest:
             return self._lines(panel, self.step if full else rest)

@@ -1,4 +1,6 @@
-"""What a register tile will read and write when its sums are done is asked for while they are computed.
+"""Prefetches, which are issued while the sums of a register tile are computed.
+
+Of what its epilogue will read and write:
 
     for r in rows:
         for line in unrolled(columns / line):
@@ -6,13 +8,23 @@
         for k in this part of the terms:
             …
 
-And where columns come from a farther cache, those of some terms later are asked for with each term. Prefetchers follow
-panels well, but lose lines apart that no vector begins with (64 x 127 x 784: 0.89 of the time, 512 x 511 x 512: 0.94;
-46 products: 0.96).
+Of columns that come from beyond L1, those of some terms later with each term. Hardware prefetchers follow panels well,
+but lose rows of lines apart that do not begin with a line (64 x 127 x 784: 0.89 of the time, 512 x 511 x 512: 0.94; 46
+products: 0.96).
 
-The sums take longer than memory does to answer, so that neither waits for the other. A core keeps track of some dozen
-lines that it waits for, and would have none left for the factors, were all asked for at once.
-"""
+Of a matrix from beyond L2, what the next round packs:
+
+    for round: pack;  for register tile: for r in rows:
+        for line in this row's share of them: prefetch(b[next round + …])
+        for k in this part of the terms: …
+
+Packing alone waits for memory, and the units for packing: 10 x 24x603x301 spent 46 of 100 cycles on it, 15 x 393x25x543
+48 (prefetched, 0.75 to 0.85 of the time). The round after a task's last one is the first of the next task, which is
+most often the same thread's. Images are left alone: their regions are in fewer and longer pieces, which hardware
+prefetchers follow (43 convolutions: 1.01 of the time).
+
+The sums take longer than memory does to answer. A core tracks some dozen outstanding lines, and would have none left
+for the factors, were all prefetched at once."""
 
 from __future__ import annotations
 
@@ -50,18 +62,18 @@ Place = tuple[Buffer, tuple[PrimExpr, ...], str]
 Values = Mapping[Var, PrimExpr]
 Prefetches = Callable[[PrimExpr], Stmt]  # for the row of a number
 
-TERMS_AHEAD = 8  # whose columns are asked for (4: 1.01 of the time, 16: 1.00 to 1.01)
-HINT_TERMS = 16  # between the hints of one row and those of the next, at the least
+TERMS_AHEAD = 8  # whose columns are prefetched (4: 1.01 of the time, 16: 1.00 to 1.01)
+HINT_TERMS = 16  # between the prefetches of one row and those of the next, at the least
 
 
 def are_many(terms: int, others: int) -> bool:
-    """Whether the terms of an axis, the outermost, can be divided for hints between. ``others``: that each of them is,
-    of the axes inside."""
+    """Whether the terms of the outermost axis can be divided, with prefetches between. ``others``: terms of the axes
+    inside."""
     return terms >= 2 and terms * others >= 2 * HINT_TERMS
 
 
 def interleaved(hints: Prefetches, rows: int, terms: For, most: int, others: int) -> Stmt:
-    """The loop over the terms, ``most`` of them, in equal parts, and before each the hints of its share of the rows."""
+    """The loop over the terms, ``most`` of them, in equal parts, each after the prefetches of its share of the rows."""
     if most < 2 * HINT_TERMS:  # but each of them is many
         each = -(-rows // most)
         own = [hints(minimum(terms.var * each + r, rows - 1)) for r in range(each)]
@@ -81,7 +93,8 @@ def epilogue_prefetches(problem: Problem, finish: Stmt, column: Var, columns: in
     for buffer, indices, kind in _places(problem, finish, column):
         elements = LINE // nbytes(buffer.dtype)
 
-        def hint(line: PrimExpr, buffer=buffer, indices=indices, kind=kind, elements=elements) -> Stmt:
+        def hint(line: PrimExpr, place: Place = (buffer, indices, kind), elements: int = elements) -> Stmt:
+            buffer, indices, kind = place
             return Prefetch(buffer, tuple(substitute(i, {column: line * elements}) for i in indices), kind)
 
         hints.append(loop("line", -(-columns // elements), hint, "unrolled"))
@@ -132,7 +145,7 @@ def _is_along(indices: Sequence[PrimExpr], column: Var, bound: set[Var]) -> bool
 
 
 def following(axes: Sequence[Var], sizes: Sequence[int]) -> dict[Var, PrimExpr]:
-    """The point after one, in row-major order; after the last one a place outside, which it does no harm to ask for."""
+    """The point after one, in row-major order; after the last one a place outside, which is harmless to prefetch."""
     number = as_expr(0)
     for axis, size in zip(axes, sizes, strict=True):
         number = number * size + axis
@@ -141,7 +154,7 @@ def following(axes: Sequence[Var], sizes: Sequence[int]) -> dict[Var, PrimExpr]:
 
 @dataclass(frozen=True, eq=False)
 class NextRoundPrefetch:
-    """What the rounds of a contraction copy. ``element``: of a factor, at these values of its axes."""
+    """Prefetches of what the next round packs. ``element``: of a factor, at these values of its axes."""
 
     problem: Problem
     blocking: Blocking
@@ -158,7 +171,7 @@ class NextRoundPrefetch:
         return of_row if copied else None
 
     def _is_copied(self, factor: Factor) -> bool:
-        """Whether rounds copy a matrix from beyond the second cache."""
+        """Whether rounds pack a matrix from beyond L2."""
         if (
             self.blocking.packing[factor] not in (Packing.ROUND, Packing.REGION)
             or not factor.is_input

@@ -71,7 +71,7 @@ class Region:
 
     def _start(self, d: int, bases: Place) -> PrimExpr:
         """The source's index at the region's first element along axis ``d``."""
-        window = self.factor.windows[d]  # type: ignore[index]
+        window = self.factor.window(d)
         first = {v: bases[v] + (self.inner[v] - 1 if c < 0 else 0) for v, c in window.terms.items()}
         return window.at(first)
 
@@ -79,7 +79,7 @@ class Region:
         """The element at these offsets of the axes from the task's first values."""
         indices = []
         for d in self.order:
-            window = self.factor.windows[d]  # type: ignore[index]
+            window = self.factor.window(d)
             index: PrimExpr = as_expr(0)
             for v, c in window.terms.items():
                 index = index + offsets[v] * c + (-c * (self.inner[v] - 1) if c < 0 else 0)
@@ -91,7 +91,7 @@ class Region:
         source = self.factor.source
         fill = _Fill(self.group, source, self.order, self.factor.steps)
         starts, counts = [self._start(d, bases) for d in self.order], self._counts(bases)
-        last = self.factor.windows[self.order[-1]].terms  # type: ignore[index]
+        last = self.factor.window(self.order[-1]).terms
         if isinstance(counts[-1], IntImm) or list(last.values()) != [1]:
             return fill.nest(self, starts, counts, [])
         (v,) = last  # of a known size too where it is the last, shorter block
@@ -106,7 +106,7 @@ class Region:
         source, counts = self.factor.source, list[PrimExpr]()
         starts = [self._start(d, bases) for d in self.order]
         for d, start, size in zip(self.order, starts, self.shape, strict=True):
-            places = at_or_after(source.shape[d], self.factor.steps[d])
+            places = at_or_after(int(source.shape[d]), self.factor.steps[d])
             whole = isinstance(start, IntImm) and start.value + size <= places
             even = whole or self._is_even(d)
             counts.append(as_expr(size) if even else minimum(as_expr(places) - start, size))
@@ -114,7 +114,7 @@ class Region:
 
     def _is_even(self, d: int) -> bool:
         """Whether the blocks of all axes in an index end where the axes do."""
-        return all(self.extents[v] % self.inner[v] == 0 for v in self.factor.windows[d].terms)  # type: ignore[index]
+        return all(self.extents[v] % self.inner[v] == 0 for v in self.factor.window(d).terms)
 
 
 class _Fill:
@@ -125,7 +125,7 @@ class _Fill:
         self.is_crossed = len(order) > 1 and memory_strides(group, source)[order[-2]] == 1
         self.order = order
         self.axes = [Var(f"s{d}") for d in range(source.ndim)] if source.is_placeholder else list(source.axes)
-        self.places = [at_or_after(size, step) for size, step in zip(source.shape, steps, strict=True)]
+        self.places = [at_or_after(int(size), step) for size, step in zip(source.shape, steps, strict=True)]
         self.bounds: Mapping[int, tuple[int, int]] = {}  # places outside of which the source is constant
         self.conditions: tuple[PrimExpr, ...] = ()
         self.otherwise: PrimExpr | None = None
@@ -162,9 +162,9 @@ class _Fill:
         if k == len(self.order):
             return region.store(done, self._value(starts, done))
         if self.is_crossed and k == len(self.order) - 2:
-            ranges = [self._range(region, d, starts, counts) for d in (k, k + 1)]
-            if None not in ranges:
-                return self._across(region, starts, counts, done, *ranges)  # type: ignore[arg-type]
+            rows, columns = (self._range(region, d, starts, counts) for d in (k, k + 1))
+            if rows is not None and columns is not None:
+                return self._transposed(starts, region, done, rows, columns)
         start, count, bounds = starts[k], counts[k], self._bounds(region, self.order[k])
 
         def inside(first: Size, size: Size) -> Stmt | None:
@@ -223,11 +223,10 @@ class _Fill:
         low = min(max(low, 0), count.value)
         return low, max(low, min(high, count.value)), count.value
 
-    def _across(
+    def _transposed(
         self,
-        region: Region,
         starts: Sequence[PrimExpr],
-        counts: Sequence[PrimExpr],
+        region: Region,
         done: list[PrimExpr],
         rows: tuple[int, int, int],
         columns: tuple[int, int, int],

@@ -1,14 +1,13 @@
-"""A task's own copy of what one round of it reads of a factor, in the type that it is multiplied as. A matrix from
-beyond the second cache is then read once, a long piece of each line at a time.
+"""What a round of a task packs of a factor, in the type that it is multiplied as. A matrix that exceeds L2 is then read
+once, a long piece of each line at a time.
 
     for round of terms:
         for k in terms: for line in columns: prefetch(b[round + k + 8, block + line])
                         for tile in columns: for j in vectorized(tile): copy[tile, k, j] = b[round + k, block + …]
         for register tile: acc[r, j] += Σ_k a[r, round + k] · copy[tile, k, j]
 
-So a tile reads one term after the other, whole lines of all sets of the nearest cache. Where lines of memory lie along
-the terms, the copy has such lines, too.
-"""
+So a tile reads one term after the other, whole lines of all sets of L1. Where lines of memory are along the terms,
+those of the copy are, too."""
 
 from __future__ import annotations
 
@@ -25,17 +24,14 @@ from pullback.tir.expr import nbytes
 from pullback.tir.visitor import loads
 
 Place = Mapping[Var, PrimExpr]
-_AHEAD = 8  # lines that are asked for before they are copied (4: as fast; of 10 x 24x603x301 0.84 of the time without)
-_FEW = 16  # prefetches that are written out
+_AHEAD = 8  # lines that are prefetched before they are packed (4: as fast; of 10 x 24x603x301 0.84 of the time without)
+_FEW = 16  # prefetches that are unrolled
 
 
 @dataclass(frozen=True, eq=False)
 class RoundCopy:
-    """A task's own copy of what one round of it reads of a factor.
-
-    ``step``: the columns or rows of a register tile, if the last axis is theirs, and of each tile the copy has lines of
-    its own, of ``width`` elements.
-    """
+    """``step``: the columns or rows of a register tile, if each tile's part is packed in lines of its own, of ``width``
+    elements."""
 
     buffer: Buffer
     inner: Mapping[Var, int]  # how far each axis of the factor runs in a round, in the order of memory
@@ -71,7 +67,7 @@ class RoundCopy:
         place, j = [offsets[v] for v in outer], offsets[last]
 
         def read(changes: Place) -> PrimExpr:
-            return element({v: bases[v] + offset for v, offset in (offsets | changes).items()})
+            return element({v: bases[v] + offset for v, offset in {**offsets, **changes}.items()})
 
         def count(v: Var) -> PrimExpr:
             size = self.inner[v]

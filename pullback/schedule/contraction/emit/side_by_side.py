@@ -1,10 +1,10 @@
-"""The parts of a contraction side by side: what threads begin and end once need not be begun for each part.
+"""Fused parallel loops: the parts of a contraction in one loop over tasks, which threads begin and end once.
 
     for task in parallel(m): f(task);  for task in parallel(n): g(task)
     →   for task in parallel(2 · max(m, n)): f(task // 2) or g(task // 2), by turns
 
 So the four phases of a strided gradient are one loop, and a thread writes the same images in all of them: their results
-lie in the same lines of memory.
+share lines of memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def side_by_side(problems: Sequence[tuple[Problem, Blocking]], flat: dict[Buffer
     """The loops of all parts, none of which reads what another one writes. ``flat``: inputs of the kernel that have one
     axis in it; filled here."""
     parts = [_lowering(blocking)(problem, blocking, flat) for problem, blocking in problems]
-    own = [part.own_copies() for part in parts]
+    own = [part.private_copies() for part in parts]
     stages = [_interleaved(_some(stage)) for stage in itertools.zip_longest(*(part.copies() for part in parts))]
     for number, stage in enumerate(itertools.zip_longest(*(part.sums() for part in parts))):
         stages.append(_interleaved(_some(stage), own if number == 0 else ()))
@@ -51,11 +51,11 @@ def _some(stage: Sequence[Stmt | None]) -> list[Stmt]:
     return [s for s in stage if s is not None]
 
 
-OwnCopies = Sequence[tuple[Buffer, Stmt]]
+PrivateCopies = Sequence[tuple[Buffer, Stmt]]
 
 
-def _interleaved(statements: Sequence[Stmt], own: Sequence[OwnCopies] = ()) -> Stmt:
-    """Parallel loops of about as many tasks as one; else one after the other. ``own``: what each thread copies for
+def _interleaved(statements: Sequence[Stmt], own: Sequence[PrivateCopies] = ()) -> Stmt:
+    """Parallel loops of about as many tasks as one; else one after the other. ``own``: what each thread packs for
     itself, for each of the statements."""
     counts = [
         s.extent.value
@@ -63,7 +63,7 @@ def _interleaved(statements: Sequence[Stmt], own: Sequence[OwnCopies] = ()) -> S
         if isinstance(s, For) and s.kind == "parallel" and isinstance(s.extent, IntImm)
     ]
     if len(counts) < max(2, len(statements)) or max(counts) > _UNEVEN * min(counts):
-        return seq(*(_with(s, copies) for s, copies in itertools.zip_longest(statements, own, fillvalue=())))
+        return seq(*(_with(s, own[k] if k < len(own) else ()) for k, s in enumerate(statements)))
     task, most, number = Var("task"), max(counts), len(counts)
 
     def of(k: int) -> Stmt:
@@ -78,7 +78,7 @@ def _interleaved(statements: Sequence[Stmt], own: Sequence[OwnCopies] = ()) -> S
     return _with(For(task, as_expr(most * number), body, "parallel"), [copy for copies in own for copy in copies])
 
 
-def _with(statement: Stmt, copies: OwnCopies) -> Stmt:
+def _with(statement: Stmt, copies: PrivateCopies) -> Stmt:
     """A loop over tasks of which each begins with these copies."""
     if not copies:
         return statement

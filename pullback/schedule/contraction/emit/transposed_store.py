@@ -1,11 +1,11 @@
-"""Results across the vectors: a register tile whose columns lie apart in memory, and its rows side by side.
+"""Transposed stores: results of a register tile whose columns lie apart in memory, and whose rows are contiguous.
 
     acc[r, j], r in rows, j in vectorized(columns)
-    tile = acc turned in registers                          size × size elements at a time; of many, in a loop
+    tile = acc transposed in registers                      size × size elements at a time; of many, in a loop
     for j in columns: for r in vectorized(rows): out[j, r] = f(tile[j, r], …)
 
 So the gradient of a convolution's weights is stored (and what its optimizer reads and writes with it): its vectors lie
-along the channels, its rows along the filter, which is innermost in memory. Else each lane would be a store by itself.
+along the channels, its rows along the filter, which is innermost in memory. Else each lane would be a scalar store.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from pullback.schedule.transpose import turned_tile
 from pullback.tir import Allocate, Buffer, For, PrimExpr, Stmt, Var, as_expr, loop, minimum, seq, store
 from pullback.tir.visitor import walk
 
-MANY = 3  # squares, or vectors, of a tile: from so many on a finish that would be long for each is a loop
-LONG = (
-    40  # nodes of a finish beside which it takes nothing to read a square from memory, where a loop finds its columns
-)
+MANY = 3  # squares, or vectors, of a tile: from so many on a long epilogue is a loop over them, not written out
+LONG = 40  # nodes of an epilogue beside which reloading a square from memory takes nothing
 Counts = Sequence[tuple[Var, int]]
 Finish = Callable[[Mapping[Var, PrimExpr], PrimExpr], Stmt]
 
@@ -31,7 +29,7 @@ Finish = Callable[[Mapping[Var, PrimExpr], PrimExpr], Stmt]
 def transposed_store(
     problem: Problem, column: Var, counts: Counts, columns: int, acc: Buffer, lanes: int, finish: Finish
 ) -> Stmt | None:
-    """The finish of a register tile, or None where its rows do not lie side by side.
+    """The epilogue of a register tile, or None where its rows are not contiguous.
 
     ``counts``: the axes of the rows, outermost first, as ``acc`` has them. ``finish(moves, total)`` is the statement
     for the element that is moved so far from the tile's corner.
@@ -100,12 +98,14 @@ def transposed_store(
 
     if blocks < MANY:
         return seq(*(block(acc, as_expr(k * size), size) for k in range(blocks)), last(acc))
-    return from_memory(acc, lambda kept: seq(loop("block", blocks, lambda k: block(kept, k * size, size)), last(kept)))
+    return spilled_first(
+        acc, lambda kept: seq(loop("block", blocks, lambda k: block(kept, k * size, size)), last(kept))
+    )
 
 
-def from_memory(acc: Buffer, finish: Callable[[Buffer], Stmt]) -> Stmt:
-    """A finish that reads the sums of a tile from memory, where a loop finds them: registers have no numbers. It is for
-    what is much longer than to put them there, and would be written out for all of them."""
+def spilled_first(acc: Buffer, finish: Callable[[Buffer], Stmt]) -> Stmt:
+    """An epilogue that reloads the sums of a tile from memory, where a loop can index them. It is for epilogues that
+    are much longer than the spill, and would be written out for all sums."""
     (rows, columns), j = acc.shape, Var("j")
     kept = Buffer("kept", acc.shape, acc.dtype, "local")
     keep = loop("r", rows, lambda r: store(kept, (r, j), acc[r, j]), "unrolled")
@@ -113,6 +113,6 @@ def from_memory(acc: Buffer, finish: Callable[[Buffer], Stmt]) -> Stmt:
 
 
 def _pays_to_transpose(rows: int, columns: int, size: int) -> bool:
-    """Whether so many results are put away sooner from a square that is turned as a whole, which takes log2(size)
+    """Whether so many results are stored sooner from a square that is transposed as a whole, which takes log2(size)
     moves for each of its rows, than one by one."""
     return rows * columns >= size * (size.bit_length() - 1)

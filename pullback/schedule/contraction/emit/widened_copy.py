@@ -29,7 +29,7 @@ class WidenedCopy:
     def of(group: Group, factor: Factor, flat: dict[Buffer, Buffer]) -> WidenedCopy:
         """``flat``: what stands for inputs of the kernel; filled here."""
         source = factor.source
-        given, size = cast_input(source), math.prod(source.shape)  # type: ignore[arg-type]
+        given, size = cast_input(source), math.prod(int(n) for n in source.shape)
         assert given is not None
         memory = group.buffers[given]
         narrow = flat.setdefault(memory, Buffer(memory.name, (size,), memory.dtype))

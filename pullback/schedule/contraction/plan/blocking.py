@@ -23,7 +23,7 @@ class Packing(Enum):
     """How a register tile reads a factor."""
 
     DIRECT = "direct"  # from memory, where it lies
-    REGION = "region"  # each task copies, or computes, the box that it reads
+    REGION = "region"  # each task packs, or computes, the box that it reads
     ROUND = "round"  # each round of a task packs what it reads
     PANELS = "panels"  # packed as a whole beforehand, in blocks of the tile's columns or rows
     TRANSPOSED = "transposed"  # packed as a whole beforehand, the tile's rows innermost
@@ -39,12 +39,12 @@ def packed(packing: Packings, *schemes: Packing) -> list[Factor]:
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """``a`` is read along rows, ``b`` along ``column``, the vector axis (but for those with ``summed``).
+    """Decisions so far. ``a`` is read along rows, ``b`` along ``column``, the vector axis unless there is a
+    ``lane_axis``.
 
-    ``inner`` says how many values of an axis one task (or, for an axis of the sum, one round of a task) covers. A task
-    keeps its sums from round to round. With ``split_k``, the rounds are divided among that many partial sums, which a
-    second loop adds up.
-    """
+    ``inner``: how many values of an axis one task (or, of an axis of the sum, one round of a task) covers. A task keeps
+    its sums from round to round. ``split_k``: the rounds are divided among so many partial sums, which a second loop
+    adds up; 1: each task's sums are stored in lines of their own first."""
 
     column: Var
     a: Factor

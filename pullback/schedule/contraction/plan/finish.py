@@ -74,11 +74,10 @@ def _thread_private(problem: Problem, draft: Draft, threads: bool, outermost: Va
 
 
 def _prefetches_columns(problem: Problem, draft: Draft) -> bool:
-    """Whether a register tile reads its columns where they lie, from the second cache or from farther away. Tiles of 16
-    registers are left alone: nobody measured them."""
+    """Whether a register tile reads its columns in place, from beyond L1."""
     b, last = draft.b, problem.reduced[-1] if problem.reduced else None
     is_plain = draft.packing[b] is Packing.DIRECT and b.is_input and not b.is_window and not pays_to_widen(problem, b)
-    if last not in b.axes or not is_plain or not problem.figures.prefetches_columns:
+    if last is None or last not in b.axes or not is_plain or not problem.figures.prefetches_columns:
         return False
     size, depth = nbytes(b.source.dtype), math.prod(draft.inner[k] for k in problem.reduced)
     return depth * LINE * lines_of_rows(draft.tile.columns * size, b.strides[last] * size) > problem.figures.l1

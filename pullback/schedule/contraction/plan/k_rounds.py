@@ -176,7 +176,7 @@ def _is_across_pages(problem: Problem, draft: Draft) -> bool:
         return False
     size = nbytes(a.source.dtype)
     apart = min((abs(a.strides[k]) for k in problem.reduced if k in a.axes), default=0)
-    return apart * size >= PAGE and math.prod(a.source.shape) * size > figures.large
+    return apart * size >= PAGE and math.prod(int(n) for n in a.source.shape) * size > figures.large
 
 
 def are_in_l2(problem: Problem, scheme: Packing) -> bool:

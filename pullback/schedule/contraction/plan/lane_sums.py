@@ -3,10 +3,8 @@
     acc[r, c][lane] = Σ_k a[r, lanes·k + lane] · b[c, lanes·k + lane],     out[r, c] = Σ_lane acc[r, c][lane]
 
 The gradient of a few channels' weights, as that of groups, has axes of 3, 4 or 7 values, and sums over an image whose
-rows lie in memory as vectors do, in both factors: lanes are idle at the end of a row only, and nothing is turned round.
-Of a matrix times one of a few columns, the first lies so, and each task turns what it reads of the other. The loops are
-written by ``lane_tiles.py``.
-"""
+rows are contiguous in both factors: lanes are idle at the end of a row only, and nothing is transposed. Of a matrix
+times one of a few columns, the first is so, and each task transposes what it reads of the other."""
 
 from __future__ import annotations
 
@@ -26,8 +24,8 @@ from pullback.tir import Var
 from pullback.tir.expr import is_half, nbytes
 
 _MOST = 8  # values of an axis in a register tile
-_BETTER = 0.9  # of the time of whole sums: parts, which are added up later
-_ALL = 1.2  # times as long, all in all
+_BETTER = 0.9  # of the time of whole sums: what partial sums must take
+_ALL = 1.2  # calibration of the whole estimate
 
 
 def in_lanes(problem: Problem) -> Draft | None:
@@ -42,7 +40,8 @@ def in_lanes(problem: Problem) -> Draft | None:
     _, rows, column, tile = best
     if column in a.axes:
         a, b = b, a
-    packing = {f: Packing.DIRECT if f.is_input and _lies_along(problem, f, summed) else Packing.REGION for f in (a, b)}
+    is_direct = {f: f.is_input and _is_contiguous(problem, f, summed) for f in (a, b)}
+    packing = {f: Packing.DIRECT if direct else Packing.REGION for f, direct in is_direct.items()}
     inner = partial_sums(problem, rows, tile, column, packing, 1) | {summed: problem.extents[summed]}
     if region_bytes(packing, inner) > problem.figures.most_region:
         return None
@@ -64,17 +63,17 @@ def in_lanes(problem: Problem) -> Draft | None:
 
 
 def _lane_axis(problem: Problem) -> Var | None:
-    """An axis of the sum, of more than half a vector, along which both factors lie element by element in memory, or one
-    does and the other is a matrix that can be turned."""
+    """An axis of the sum, of more than half a vector, along which both factors are contiguous, or one is and the other
+    is a matrix that can be transposed."""
     lanes = problem.lanes
     long = [k for k in reversed(problem.reduced) if 2 * problem.extents[k] > lanes > 1]
-    lying = {k: [f for f in problem.factors if _lies_along(problem, f, k)] for k in long}
+    lying = {k: [f for f in problem.factors if _is_contiguous(problem, f, k)] for k in long}
     both = next((k for k in long if len(lying[k]) == 2), None)
-    one = (k for k in long if lying[k] and all(f in lying[k] or _can_be_turned(f, k) for f in problem.factors))
+    one = (k for k in long if lying[k] and all(f in lying[k] or _can_be_transposed(f, k) for f in problem.factors))
     return both if both is not None else next(one, None)
 
 
-def _lies_along(problem: Problem, factor: Factor, k: Var) -> bool:
+def _is_contiguous(problem: Problem, factor: Factor, k: Var) -> bool:
     if not _is_plain(factor):
         return False
     if factor.windows is None:
@@ -82,8 +81,8 @@ def _lies_along(problem: Problem, factor: Factor, k: Var) -> bool:
     return [w.terms[k] for w in factor.windows if k in w.terms] == [1] and distance(problem, factor, k) == 1
 
 
-def _can_be_turned(factor: Factor, k: Var) -> bool:
-    """Whether a task's copy of it can lie along the axis."""
+def _can_be_transposed(factor: Factor, k: Var) -> bool:
+    """Whether a task's packed copy of it can be contiguous along the axis."""
     is_matrix = factor.is_input and factor.windows is not None and not factor.is_window
     return is_matrix and _is_plain(factor) and k in factor.axes
 
@@ -103,7 +102,7 @@ class _Block(NamedTuple):
     of lines of their own, and how much longer the axis takes as its last block is not full."""
 
     axis: Var
-    count: int
+    size: int
     reads: tuple[int, int]
     lines: tuple[int, int]
     idle: float
@@ -113,7 +112,7 @@ class _Block(NamedTuple):
         a, b = problem.factors
         extent = problem.extents[axis]
         reads = count if axis in a.axes else 1, count if axis in b.axes else 1
-        # Windows of neighbouring taps are in the same lines, or in those that another row left in the nearest cache.
+        # Windows of neighbouring taps are in the same lines, or in those that another row left in L1.
         lines = 1 if moves_with_others(a, axis) else reads[0], 1 if moves_with_others(b, axis) else reads[1]
         return _Block(axis, count, reads, lines, -(-extent // count) * count / extent)
 
@@ -130,7 +129,7 @@ def _tiles(problem: Problem, a: Factor, b: Factor, row: int) -> Iterator[tuple[f
             for numbers in itertools.product(*whole, blocks[column]):
                 cycles = _cycles(problem, numbers, row)
                 if cycles is not None:
-                    *rows, columns = ((block.axis, block.count) for block in numbers)
+                    *rows, columns = ((block.axis, block.size) for block in numbers)
                     yield cycles, tuple(rows), column, Tile(math.prod(n for _, n in rows), columns[1])
 
 
@@ -158,12 +157,12 @@ def _cycles(problem: Problem, blocks: Iterable[_Block], row: int) -> float | Non
     return time / chains * idle
 
 
-def lane_cost(problem: Problem, blocking: Draft) -> float:
+def lane_cost(problem: Problem, draft: Draft) -> float:
     """Time relative to a perfect contraction."""
-    assert blocking.lane_axis is not None
-    extent, tile = problem.extents[blocking.lane_axis], blocking.tile
+    assert draft.lane_axis is not None
+    extent, tile = problem.extents[draft.lane_axis], draft.tile
     vectors = -(-extent // problem.lanes)
-    blocks = [_Block.of(problem, v, n) for v, n in (*blocking.rows, (blocking.column, tile.columns))]
+    blocks = [_Block.of(problem, v, n) for v, n in (*draft.rows, (draft.column, tile.columns))]
     cycles = _cycles(problem, blocks, extent)
     assert cycles is not None
     cost = (
@@ -173,11 +172,11 @@ def lane_cost(problem: Problem, blocking: Draft) -> float:
         * problem.lanes
         / extent
     )
-    rows = math.prod(blocking.inner[k] for k in problem.reduced) / extent
+    rows = math.prod(draft.inner[k] for k in problem.reduced) / extent
     cost *= 1 + problem.figures.lane_total / (rows * vectors)
     turn = problem.figures.transpose
     copying = sum(
-        count * (problem.figures.pack_row if _lies_along(problem, f, blocking.lane_axis) else turn)
-        for f, count in copies(problem, blocking.packing, blocking.inner).items()
+        count * (problem.figures.pack_row if _is_contiguous(problem, f, draft.lane_axis) else turn)
+        for f, count in copies(problem, draft.packing, draft.inner).items()
     )
     return _ALL * (cost + copying / problem.work)

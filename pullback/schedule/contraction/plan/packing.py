@@ -23,7 +23,7 @@ from pullback.tir.pairs import DTYPE
 _FEW_ROWS = 24  # that read the same columns: more make up for packing where lines compete for few sets of a cache
 _SOME_ROWS = 128  # likewise, where lines leave L1
 _SOME_LINES = 128  # of contiguous rows, one for each term: more leave L1 before their rest is read
-_WIDER = 4 / 3  # of a tile's rows: the widest vector that copies them at once
+_WIDER = 4 / 3  # of a tile's rows: the widest vector that packs them at once
 
 
 def roles(problem: Problem, column: Var) -> tuple[Factor, Factor]:
@@ -131,11 +131,11 @@ def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
 
 def is_packed_by_tile(problem: Problem, draft: Draft, factor: Factor) -> bool:
     """Whether a round packs each tile's columns or rows in lines of their own: those that are innermost in memory, if a
-    vector copies them at once."""
+    vector packs them at once."""
     last = min(reversed([*factor.axes]), key=lambda v: distance(problem, factor, v))
     return last is draft.column or (last in dict(draft.rows) and is_one_vector(dict(draft.rows)[last]))
 
 
 def is_one_vector(rows: int) -> bool:
-    """Whether one vector copies so many rows, of which a tile then reads one term after the other."""
+    """Whether one vector packs so many rows, of which a tile then reads one term after the other."""
     return 1 << (rows - 1).bit_length() <= _WIDER * rows

@@ -3,11 +3,10 @@
     out[c, y, x] = Σ a[c, k] · image[y + k₁, x + k₂]                        W values of x, 22 of them, say
     run[c, q] = Σ a[c, k] · region[q + S·k₁ + k₂],  out[c, y, x] = run[c, S·y + x]         S = W + (taps - 1)
 
-A region's rows lie one behind the other, each as long as the taps make it. So the same taps of all rows are one row,
-and few lanes are idle: the S - W between two rows of results, which nobody reads, where vectors along x would leave 10
-of 32. The zeros at the end of a padded row are those that the next one begins with: S = W + (taps - 1) / 2. The sums of
-a tile's rows are kept in memory until the results of a task are written, row by row.
-"""
+A region's rows are contiguous, each as long as the taps make it. So the same taps of all rows are one row, and few
+lanes are idle: the S - W between two rows of results, which nobody reads, where vectors along x would leave 10 of 32.
+The zeros at the end of a padded row are those that the next one begins with: S = W + (taps - 1) / 2. The sums of a
+tile's rows are spilled until the results of a task are stored, row by row."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from pullback.schedule.tiles import Tile, best_tile
 from pullback.tir import Var
 from pullback.tir.expr import is_half
 
-_INSIDE = 0.8  # of the terms, at the least
+_INSIDE = 0.8  # of the terms that padding does not make zero, at the least
 _LEAST = 4  # rows of a task: fewer run on too seldom
 _ROWS = 8  # of a task, as a first guess at how long a run is
 
@@ -45,11 +44,11 @@ def in_runs(problem: Problem) -> Draft | None:
         return None  # elementary functions of results are computed for a whole tile
     row = min(rows, key=lambda v: (distance(problem, a, v), -rows.index(v)))
     tried = (_with_tasks(problem, a, b, row, least) for least in (TASKS, enough_tasks(problem)))
-    return next((blocking for blocking in tried if blocking is not None), None)
+    return next((draft for draft in tried if draft is not None), None)
 
 
 def _with_tasks(problem: Problem, a: Factor, b: Factor, row: Var, least: int) -> Draft | None:
-    """The blocking with so many tasks, if these have rows enough."""
+    """The blocking with at least so many tasks, if each has rows enough."""
     y, x = problem.outputs[-2:]
     inner = {**problem.extents, **dict.fromkeys(problem.outputs, 1)}
     inner |= {y: min(_ROWS, problem.extents[y]), x: problem.extents[x]}
@@ -103,21 +102,20 @@ def shared_zeros(problem: Problem, b: Factor) -> int:
 
 
 def run_length(problem: Problem, b: Factor, inner: Mapping[Var, int]) -> int:
-    """From the first result of a task to its last one, in whole vectors."""
+    """Columns from the first result of a task to its last one, in whole vectors."""
     y, x = problem.outputs[-2:]
     lanes, row = problem.lanes, row_length(problem, b, inner)
     return -(-(inner[y] * row - (row - problem.extents[x])) // lanes) * lanes
 
 
-def may_run(problem: Problem, blocking: Draft) -> bool:
-    """Whether vectors of a blocking are along the rows of an image, and it leaves out nothing that those which run on
-    would compute."""
-    is_plain = blocking.column is problem.outputs[-1] and blocking.lane_axis is None
-    return is_plain and not skips_of(problem, blocking) and _inside(problem, blocking.b) >= _INSIDE
+def may_run(problem: Problem, draft: Draft) -> bool:
+    """Whether a blocking has vectors along the rows of an image, and skips nothing that running rows would compute."""
+    is_plain = draft.column is problem.outputs[-1] and draft.lane_axis is None
+    return is_plain and not skips_of(problem, draft) and _inside(problem, draft.b) >= _INSIDE
 
 
 def _inside(problem: Problem, b: Factor) -> float:
-    """The part of a window's terms that are not zeros of its padding: others can leave these out."""
+    """The part of a window's terms that are not zeros of its padding: other blockings can skip these."""
     part = 1.0
     for d, window in enumerate(b.windows or ()):
         bounds = zero_outside(b.source, d)

@@ -3,9 +3,9 @@
     dw[o, c, y, x] = Σ dy[o, h, w] · image[c, h + y, w + x]          C values of c, X of x: 19 and 5, say
     run[o, y, q] = Σ dy[o, h, w] · region[h + y, C·w + q],  dw[o, c, y, x] = run[o, y, C·x + c]       q < C·X
 
-A region has its channels innermost, so that what the taps of a row read at a place lies side by side. Their 95 columns
-fill six vectors, where those of 19 channels fill one and leave 13 lanes of another one idle, five times. The sums are
-partial ones, in rows of whole vectors; the loop that adds them up puts results into their places.
+A region has its channels innermost, so that what the taps of a row read at a place is contiguous. Their 95 columns fill
+six vectors, where those of 19 channels fill one and leave 13 lanes of another one idle, five times. The sums are
+partial sums, in rows of whole vectors; the loop that adds them up stores results in their places.
 
 Where taps are d places apart, the region has every d-th place one after the other, so that taps are neighbours again.
 """
@@ -29,7 +29,7 @@ from pullback.tir import Var
 from pullback.tir.caches import PAGE
 from pullback.tir.expr import is_half, nbytes
 
-_MOST_SUMS = 4  # times as many bytes as that has, of all partial sums
+_MOST_SUMS = 4  # times as many bytes as L2 has, of all partial sums
 
 
 def with_taps(problem: Problem) -> Draft | None:
@@ -47,12 +47,12 @@ def with_taps(problem: Problem) -> Draft | None:
     return None
 
 
-def _fits(problem: Problem, blocking: Draft) -> bool:
-    """Whether a task's region, and the partial sums of all, are no larger than what they are good for."""
+def _fits(problem: Problem, draft: Draft) -> bool:
+    """Whether a task's region and all partial sums are small enough."""
     most = _MOST_SUMS * problem.group.machine.second_bytes
     return (
-        region_bytes(blocking.packing, blocking.inner) <= problem.figures.most_region
-        and partial_bytes(problem, blocking) <= most
+        region_bytes(draft.packing, draft.inner) <= problem.figures.most_region
+        and partial_bytes(problem, draft) <= most
     )
 
 
@@ -71,8 +71,8 @@ def _tap(problem: Problem, a: Factor, b: Factor, column: Var) -> Var | None:
 
 
 def _are_near(problem: Problem, column: Var) -> bool:
-    """Whether results of neighbouring columns lie in one page of memory: those of a batch's images do not, so that
-    putting them into their places costs more than full vectors save."""
+    """Whether results of neighbouring columns are in one page of memory: those of a batch's images are not, so that
+    storing them in their places costs more than full vectors save."""
     after = problem.outputs[problem.outputs.index(column) + 1 :]
     return math.prod(problem.extents[v] for v in after) * nbytes(problem.anchor.dtype) < PAGE
 
@@ -91,10 +91,10 @@ def _with_tasks(problem: Problem, a: Factor, b: Factor, rows: list[Var], column:
     for v in (v for v in problem.outputs if v not in beside and v is not tap):
         grow(problem, v, inner, packing, dict(counts).get(v, 1), 1)
     grow_sums(problem, [b], inner, packing)
-    blocking = Draft(column, a, b, counts, tile, packing, inner, None, taps=tap)
+    draft = Draft(column, a, b, counts, tile, packing, inner, None, taps=tap)
     if part_count(problem, inner) < PARTS and worth_threads(problem.nanoseconds):
-        blocking = in_shorter_rounds(problem, blocking)
-    return with_split_k(problem, blocking)
+        draft = in_shorter_rounds(problem, draft)
+    return with_split_k(problem, draft)
 
 
 def _length(problem: Problem, column: Var, tap: Var) -> int:
@@ -102,12 +102,12 @@ def _length(problem: Problem, column: Var, tap: Var) -> int:
     return -(-problem.extents[column] * problem.extents[tap] // lanes) * lanes
 
 
-def tap_length(problem: Problem, blocking: Draft) -> int:
+def tap_length(problem: Problem, draft: Draft) -> int:
     """Columns of all taps, in whole vectors."""
-    assert blocking.taps is not None
-    return _length(problem, blocking.column, blocking.taps)
+    assert draft.taps is not None
+    return _length(problem, draft.column, draft.taps)
 
 
-def tap_stride(blocking: Draft) -> int:
+def tap_stride(draft: Draft) -> int:
     """Places of the image from tap to tap."""
-    return next(w.terms[blocking.taps] for w in blocking.b.windows or () if blocking.taps in w.terms)
+    return next(c for w in draft.b.windows or () for v, c in w.terms.items() if v is draft.taps)

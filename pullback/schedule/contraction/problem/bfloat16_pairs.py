@@ -2,7 +2,7 @@
 
     Σ_k a[…, k] · b[k, …]   =   Σ_p pair_dot(a2[…, p], b2[p, …]),      a2[…, p] = pair(a[…, 2p], a[…, 2p + 1])
 
-A factor that lies in memory along ``k`` can be read as pairs as it is; any other is copied. An odd last term is paired
+A factor that is contiguous along ``k`` is read as pairs in place; any other is packed. An odd last term is paired
 with 0. The axis must be one that both factors have for itself: the channels of a convolution, not its taps.
 """
 
@@ -37,9 +37,10 @@ def paired(problem: Problem) -> Problem:
         return problem
     p = Var(k.name)
     extents = {v: n for v, n in problem.extents.items() if v is not k} | {p: -(-problem.extents[k] // 2)}
+    first, second = (_pairs(f, k, p, problem.extents[k], extents) for f in problem.factors)
     return replace(
         problem,
-        factors=tuple(_pairs(f, k, p, problem.extents[k], extents) for f in problem.factors),
+        factors=(first, second),
         reduced=tuple(p if v is k else v for v in problem.reduced),
         extents=extents,
         place={axis: substitute(e, {k: p * 2}) for axis, e in problem.place.items()},
@@ -49,7 +50,7 @@ def paired(problem: Problem) -> Problem:
 def _axis(factor: Factor, k: Var) -> int | None:
     """The axis of a source that is ``k`` and nothing else, and whole."""
     found = [d for d, window in enumerate(factor.windows or ()) if k in window.terms]
-    if len(found) != 1 or factor.windows[found[0]] != Affine({k: 1}):  # type: ignore[index]
+    if len(found) != 1 or factor.window(found[0]) != Affine({k: 1}):
         return None
     return found[0] if factor.source.shape[found[0]] == factor.extents[k] else None
 
@@ -78,13 +79,14 @@ def _element(source: Tensor, axes: tuple[Var, ...], d: int, extent: int) -> Prim
     indices = [(*axes[:d], place, *axes[d + 1 :]) for place in places]
     condition: PrimExpr = const(True, "bool")
     if source.is_placeholder:
-        low, high = (source[i] for i in indices)
+        values: list[PrimExpr] = [source[i] for i in indices]
     else:
         condition, body = zero_unless(source)
         if _moves(condition, source.axes[d]):
             condition, body = const(True, "bool"), body_expr(source)
         condition = substitute(condition, dict(zip(source.axes, axes, strict=True)))
-        low, high = (substitute(body, dict(zip(source.axes, i, strict=True))) for i in indices)
+        values = [substitute(body, dict(zip(source.axes, i, strict=True))) for i in indices]
+    low, high = values
     if extent % 2:
         high = select(axes[d] * 2 + 1 < extent, high, const(0.0, ELEMENT))
     return select(condition, pair(low, high), const(0, DTYPE))

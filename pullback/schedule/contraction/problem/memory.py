@@ -68,7 +68,7 @@ def region_order(group: Group, factor: Factor, column: Var) -> list[int]:
     of one element come first, so that the innermost is a vector."""
     axes = range(factor.source.ndim)
     strides = memory_strides(group, factor.source)
-    moving = {d for d in axes if column in factor.windows[d].terms}  # type: ignore[index]
+    moving = {d for d in axes if column in factor.window(d).terms}
     return sorted(axes, key=lambda d: (factor.source.shape[d] != 1, d in moving, -strides[d], d))
 
 
@@ -78,7 +78,7 @@ def lines_of_rows(width: int, apart: int) -> int:
 
 
 def exceeds_l2(problem: Problem, factor: Factor) -> bool:
-    """Whether what is read of a factor is more than the second cache holds."""
+    """Whether what is read of a factor is more than L2 holds."""
     return elements(problem, factor) * nbytes(factor.source.dtype) > problem.group.machine.second_bytes
 
 

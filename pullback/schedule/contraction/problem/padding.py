@@ -35,7 +35,7 @@ class Padding:
         if not isinstance(body, Select) or not isinstance(body.b, (FloatImm, IntImm)) or reads_tensors(body.condition):
             return None
         extents = {axis: int(size) for axis, size in zip(source.axes, source.shape, strict=True)}
-        sizes = [at_or_after(size, step) for size, step in zip(source.shape, steps, strict=True)]
+        sizes = [at_or_after(int(size), step) for size, step in zip(source.shape, steps, strict=True)]
         places = dict(zip(source.axes, sizes, strict=True))
         bounds: dict[int, tuple[int, int]] = {}
         conditions: list[PrimExpr] = []

@@ -57,7 +57,7 @@ def _settling(problem: Problem, number: int, sieves: list[Sieve], residues: tupl
     """The first residues that leave no terms, whatever the others are: all their results are one part, whose zeros lie
     side by side; all residues where there are terms."""
     for count, (sieve, residue) in enumerate(zip(sieves, residues, strict=True), 1):
-        if not _terms(problem, number, sieve, residue).count:
+        if not _terms(problem, number, sieve, residue).number:
             return residues[:count]
     return residues
 
@@ -75,7 +75,7 @@ def _sieves(problem: Problem, factor: Factor) -> Iterator[Sieve]:
             continue
         axis, divisor, shift = found
         d = factor.source.axes.index(axis)
-        index = factor.windows[d]  # type: ignore[index]
+        index = factor.window(d)
         moving = [v for v, c in index.terms.items() if v in problem.outputs and abs(c) == 1]
         taps = [v for v in index.terms if v in problem.reduced]
         if len(moving) == 1 and len(moving) + len(taps) == len(index.terms):
@@ -100,12 +100,12 @@ class Terms(NamedTuple):
 
     every: int
     first: int
-    count: int
+    number: int
 
 
 def _terms(problem: Problem, number: int, sieve: Sieve, residue: int) -> Terms:
     """Those of the results with this residue."""
-    window = problem.factors[number].windows[sieve.axis]  # type: ignore[index]
+    window = problem.factors[number].window(sieve.axis)
     rest = window.terms[sieve.moving] * residue + window.const + sieve.shift
     step = window.terms[sieve.tap] if sieve.tap is not None else 0
     common = math.gcd(step, sieve.divisor)
@@ -129,13 +129,15 @@ def _phase(problem: Problem, number: int, sieves: list[Sieve], residues: tuple[i
         if sieve.tap is not None:
             splits[sieve.tap] = new = Var(sieve.tap.name), found.every, found.first
             del extents[sieve.tap]
-            extents[new[0]] = max(1, found.count)
-        if not found.count:
+            extents[new[0]] = max(1, found.number)
+        if not found.number:
             terms = 0
-    factors = [_split_factor(f, splits, extents, sieves if n == number else []) for n, f in enumerate(problem.factors)]
+    first, second = (
+        _split_factor(f, splits, extents, sieves if n == number else []) for n, f in enumerate(problem.factors)
+    )
     return replace(
         problem,
-        factors=tuple(factors),
+        factors=(first, second),
         outputs=tuple(splits.get(v, (v,))[0] for v in problem.outputs),
         reduced=tuple(splits.get(k, (k,))[0] for k in problem.reduced),
         extents=extents,

@@ -18,7 +18,7 @@ from pullback.schedule.affine import Affine, affine
 from pullback.schedule.contraction.figures import Figures, figures_of
 from pullback.schedule.group import Group
 from pullback.te.graph import body_expr, loads_of, reads_once, stages, summed_product
-from pullback.te.tensor import Tensor, TensorLoad
+from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import Binary, Cast, IntImm, PrimExpr, Select, Var, as_expr, const
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
@@ -51,7 +51,7 @@ class Factor:
         for index, size in reversed(list(zip(indices, source.shape, strict=True))):
             for v, c in index.terms.items():
                 strides[v] = strides.get(v, 0) + c * stride
-            stride *= size
+            stride *= int(size)
         steps = tuple(steps) if steps is not None else ((1, 0),) * len(indices)
         windows = tuple(_place(index, *step) for index, step in zip(indices, steps, strict=True))
         return Factor(dtype, source, tuple(i.expr() for i in indices), strides, windows, steps, extents, is_view)
@@ -63,6 +63,11 @@ class Factor:
     @property
     def is_input(self) -> bool:
         return self.source.is_placeholder or self.is_view
+
+    def window(self, d: int) -> Affine:
+        """The places that are read along axis ``d`` of the source, of a factor whose axes were not merged."""
+        assert self.windows is not None
+        return self.windows[d]
 
     @cached_property
     def is_window(self) -> bool:
@@ -100,12 +105,12 @@ class Problem:
 
     @property
     def work(self) -> int:
-        """Multiply-adds."""
+        """FMAs."""
         return math.prod(self.extents.values())
 
     @property
     def nanoseconds(self) -> float:
-        """That one thread takes, about: for the question whether more are worth it."""
+        """About what one thread takes: for the question whether more are worth it."""
         return self.work * self.figures.ns_per_fma
 
     @cached_property
@@ -182,30 +187,30 @@ class Problem:
         if len(group.reductions) != 1:
             return None
         anchor = group.reductions[0]
-        if not _is_sum_of_products(anchor) or not _is_epilogue(group, anchor):
+        product = summed_product(anchor)
+        sizes = _known_sizes(anchor)
+        if product is None or sizes is None or not _is_epilogue(group, anchor):
             return None
         if reads_once(anchor) and not group.fallback:
             return None  # each product has elements of its own: a reduction
-        source = body_expr(anchor)
-        raw = [_source(f, group.fallback) for f in (source.a, source.b)]  # type: ignore[attr-defined]
-        if None in raw:
+        first, second = (_source(f, group.fallback) for f in (product.a, product.b))
+        if first is None or second is None:
             return None
-        reduce_axes = anchor.body.axes  # type: ignore[union-attr]
-        sizes = dict(zip(anchor.axes, anchor.shape, strict=True)) | {a.var: a.extent for a in reduce_axes}
-        place, extents = _loop_axes(sizes, [i for _, _, indices in raw for i in indices])  # type: ignore[misc]
-        factors = [_factor(*r, place, extents) for r in raw]  # type: ignore[misc]
-        if None in factors or not any(sizes[v] > 1 for v in anchor.axes):
+        place, extents = _loop_axes(sizes, [*first[2], *second[2]])
+        a, b = _factor(*first, place, extents), _factor(*second, place, extents)
+        if a is None or b is None or not any(sizes[v] > 1 for v in anchor.axes):
             return None
         outputs = tuple(v for axis in anchor.axes for v in _variables(place[axis]))
-        reduced = tuple(v for a in reduce_axes for v in _variables(place[a.var]))
-        return Problem(group, anchor, tuple(factors), outputs, reduced, extents, place)  # type: ignore[arg-type]
+        reduced = tuple(v for axis in sizes if axis not in anchor.axes for v in _variables(place[axis]))
+        return Problem(group, anchor, (a, b), outputs, reduced, extents, place)
 
 
-def _is_sum_of_products(anchor: Tensor) -> bool:
-    if summed_product(anchor) is None:
-        return False
-    sizes = (*anchor.shape, *(a.extent for a in anchor.body.axes))  # type: ignore[union-attr]
-    return all(isinstance(s, int) and s > 0 for s in sizes)
+def _known_sizes(anchor: Tensor) -> dict[Var, int] | None:
+    """Of the axes of the result and of the sum, if all are known and none is empty."""
+    assert isinstance(anchor.body, Reduce)
+    sizes = [*zip(anchor.axes, anchor.shape, strict=True), *((a.var, a.extent) for a in anchor.body.axes)]
+    known = {v: size for v, size in sizes if isinstance(size, int) and size > 0}
+    return known if len(known) == len(sizes) else None
 
 
 def _is_epilogue(group: Group, anchor: Tensor) -> bool:
@@ -239,10 +244,9 @@ def zero_unless(source: Tensor) -> tuple[PrimExpr, PrimExpr]:
 
 
 def _is_uniform(stage: Tensor) -> bool:
-    """Whether a stage is computed in the same way wherever it is not zero. One that is put together of several tensors,
-    or that repeats elements, had better be in memory: tasks would look for the place of each element anew, and where
-    windows overlap several times (a convolution of 96 channels of 64 x 64, 32 of which lie elsewhere, 64 are twice as
-    large as they lie: 16 ms, so 7)."""
+    """Whether a stage is computed in the same way wherever it is not zero. One that concatenates tensors or repeats
+    elements is better kept in memory: tasks would compute the place of each element again, and where windows overlap
+    several times (a convolution of 96 channels of 64 x 64, 32 of them concatenated, 64 upsampled: 16 ms, so 7)."""
     condition, value = zero_unless(stage)
     selects = [n for n in walk(value) if isinstance(n, Select) and not reads_tensors(n.condition)]
     if any(reads_tensors(n.a) and reads_tensors(n.b) for n in selects):
@@ -269,8 +273,8 @@ def _ancestors(tensor: Tensor) -> list[Tensor]:
 
 
 def _source(factor: PrimExpr, fallback: bool) -> tuple[str, Tensor, tuple[PrimExpr, ...]] | None:
-    """(dtype, tensor, indices) of a factor; stages that only move elements are looked through. What had better be in
-    memory first is a source for the last resort only."""
+    """(dtype, tensor, indices) of a factor; stages that only move elements are looked through. What is better kept in
+    memory is a source for the last resort only."""
     inner = factor.value if isinstance(factor, Cast) else factor
     while isinstance(inner, TensorLoad) and not inner.tensor.is_placeholder:
         body = body_expr(inner.tensor)
@@ -312,14 +316,14 @@ def _loop_axes(sizes: Mapping[Var, int], indices: Iterable[PrimExpr]) -> tuple[d
 def _factor(
     dtype: str, source: Tensor, indices: tuple[PrimExpr, ...], place: Mapping[Var, PrimExpr], extents: Mapping[Var, int]
 ) -> Factor | None:
-    found = [affine(substitute(i, place), extents) for i in indices]
-    if None in found:
+    found = [index for i in indices if (index := affine(substitute(i, place), extents)) is not None]
+    if len(found) < len(indices):
         return None
     for index, size in zip(found, source.shape, strict=True):
-        low, high = index.range(extents)  # type: ignore[union-attr]
-        if low < 0 or high >= size:
+        low, high = index.range(extents)
+        if low < 0 or high >= int(size):
             return None  # only a stage that nobody should have built reads outside its source
-    return Factor.of(dtype, source, found, extents)  # type: ignore[arg-type]
+    return Factor.of(dtype, source, found, extents)
 
 
 def _place(index: Affine, step: int, first: int) -> Affine:

@@ -2,9 +2,8 @@
 
     Σ_k cast(a[…, k]) · cast(b[k, …])   =   Σ_k a'[…, k] · b'[k, …],      a'[i…] = cast(float32, a[i…])
 
-Regions and panels then hold wide numbers. A factor that is read where it lies in memory is copied, if every element of
-it is read often enough: whole and beforehand, or, where that copy would leave the second cache, by every task for each
-round of its terms.
+Regions and panels then hold wide numbers. A factor that is read in place is copied if every element of it is read often
+enough: as a whole beforehand, or, where that copy would leave L2, by every task for each round of its terms.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def pays_to_widen(problem: Problem, factor: Factor) -> bool:
     """Whether a factor that is read in place is better converted beforehand."""
     source = factor.source
     is_converted = factor.is_view and not source.is_placeholder and cast_input(source) is not None
-    size = math.prod(int(n) for n in source.shape)  # type: ignore[arg-type]
+    size = math.prod(int(n) for n in source.shape)
     return is_converted and problem.work >= problem.figures.widen_reads * size
 
 
