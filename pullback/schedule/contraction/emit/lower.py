@@ -16,13 +16,13 @@ is one sum, in an order that the shapes fix."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pullback.schedule.contraction.emit.epilogue import Total, epilogue, epilogue_over_results, whole_or_tail
 from pullback.schedule.contraction.emit.functions import functions_in_own_loops
-from pullback.schedule.contraction.emit.panels import Panels
+from pullback.schedule.contraction.emit.panels import Panels, TransposedCopy
 from pullback.schedule.contraction.emit.prefetch import (
     TERMS_AHEAD,
     NextRoundPrefetch,
@@ -84,9 +84,6 @@ class Spot:
         return Spot(value, offset, self.number, self.tile, {**self.lane, **changes})
 
 
-Reader = Callable[[Spot], PrimExpr]
-
-
 class Lowering:
     """Writes the kernel of a blocked contraction."""
 
@@ -99,14 +96,17 @@ class Lowering:
         self.private = blocking.thread_private
         packing = blocking.packing
         self.regions = {f: Region(problem, f, blocking.inner, blocking.column) for f in packed(packing, Packing.REGION)}
-        self.panels = {
-            f: Panels(problem, blocking, f, self._scope(f), partial(self._element, f))
-            for f in packed(packing, Packing.PANELS)
+        kinds: Sequence[tuple[Packing, type[Panels | TransposedCopy]]] = (
+            (Packing.PANELS, Panels), (Packing.TRANSPOSED, TransposedCopy),
+        )  # fmt: skip
+        self.whole = {
+            f: kind(problem, blocking, f, self._scope(f), partial(self._element, f))
+            for scheme, kind in kinds
+            for f in packed(packing, scheme)
         }
         self.wide = {f: WidenedCopy.of(self.group, f, flat) for f in packing if f in blocking.widened}
         self.rounds = {f: RoundCopy.of(problem, f, blocking) for f in packed(packing, Packing.ROUND)}
         self.next_round = NextRoundPrefetch(problem, blocking, self._element)
-        self.transposed = {f: self._transposed_buffer(f) for f in packed(packing, Packing.TRANSPOSED)}
         self.partial = self._partial_buffer() if blocking.split_k is not None else None
 
     def _scope(self, factor: Factor) -> str:
@@ -116,27 +116,15 @@ class Lowering:
         """The loops that pack factors as a whole for all threads; each may run beside the others."""
         if not self.problem.terms:
             return []
-        outermost = self.blocking.outermost
+        shared = [copy for f, copy in self.whole.items() if f not in self.private]
         return [
-            *(panels.copy(self.threads, outermost) for f, panels in self.panels.items() if f not in self.private),
-            *(
-                self._transpose(f, buffer, self.threads)
-                for f, buffer in self.transposed.items()
-                if f not in self.private
-            ),
+            *(copy.copy(self.threads, self.blocking.outermost) for copy in shared),
             *(wide.copy(self.threads) for wide in self.wide.values()),
         ]
 
     def private_copies(self) -> list[tuple[Buffer, Stmt]]:
         """What each task would pack into a buffer of its own, and each thread does once."""
-        return [
-            *((panels.buffer, panels.copy(False, None)) for f, panels in self.panels.items() if f in self.private),
-            *(
-                (buffer, self._transpose(f, buffer, False))
-                for f, buffer in self.transposed.items()
-                if f in self.private
-            ),
-        ]
+        return [(copy.buffer, copy.copy(False, None)) for f, copy in self.whole.items() if f in self.private]
 
     def sums(self) -> list[Stmt]:
         """The loop over the tasks, and the one that adds up partial sums."""
@@ -149,8 +137,7 @@ class Lowering:
         if not self.problem.terms:
             return body
         for buffer in (
-            *(panels.buffer for f, panels in self.panels.items() if f not in self.private),
-            *(copy for f, copy in self.transposed.items() if f not in self.private),
+            *(copy.buffer for f, copy in self.whole.items() if f not in self.private),
             *(wide.buffer for wide in self.wide.values()),
             *([self.partial] if self.partial is not None else []),
         ):
@@ -167,10 +154,8 @@ class Lowering:
     def read(self, factor: Factor, spot: Spot) -> PrimExpr:
         if factor in self.regions:
             element = self.regions[factor].read(spot.offset)
-        elif factor in self.panels:
-            element = self.panels[factor].read(spot.value, spot.tile, spot.lane)
-        elif factor in self.transposed:
-            element = self.transposed[factor][tuple(spot.value[v] for v in self._transposed_axes(factor))]
+        elif factor in self.whole:
+            element = self.whole[factor].read(spot.value, spot.tile, spot.lane)
         elif factor in self.rounds:
             element = self.rounds[factor].read(spot.offset, spot.number, spot.lane)
         elif factor in self.wide:
@@ -178,22 +163,6 @@ class Lowering:
         else:
             element = self._element(factor, spot.value)
         return cast(factor.dtype, element)
-
-    def _transposed_axes(self, factor: Factor) -> list[Var]:
-        """The axes of a packed copy that has the rows of the register tile innermost."""
-        rows = [v for v, _ in self.blocking.rows if v in factor.axes]
-        outer = [v for v in self.problem.outputs if v in factor.axes and v not in rows]
-        return [*outer, *(k for k in self.problem.reduced if k in factor.axes), *rows]
-
-    def _transposed_buffer(self, factor: Factor) -> Buffer:
-        shape = tuple(self.extents[v] for v in self._transposed_axes(factor))
-        return Buffer("turned", shape, factor.dtype, self._scope(factor))
-
-    def _transpose(self, factor: Factor, buffer: Buffer, threads: bool) -> Stmt:
-        *outer, last = self._transposed_axes(factor)
-        value = store(buffer, (*outer, last), cast(factor.dtype, self._element(factor, {})))
-        body = For(last, as_expr(self.extents[last]), value, "vectorized")
-        return tasks(outer, [self.extents[v] for v in outer], body, threads)
 
     # -- tasks
 

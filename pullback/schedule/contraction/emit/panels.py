@@ -1,4 +1,4 @@
-"""Panels: a factor packed into blocks as wide as the register tile, in which one term follows on the other.
+"""Factors packed as a whole: panels, blocks as wide as the register tile in which one term follows on the other.
 
     for panel: for k in the axes of the sum: for j in vectorized(width):
         panels[panel, k, j] = b[k, panel · width + j]
@@ -16,7 +16,7 @@ from pullback.schedule.contraction.problem.memory import distance
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.pointwise import tasks
 from pullback.schedule.transpose import copied_across
-from pullback.tir import Buffer, For, If, PrimExpr, Stmt, Var, as_expr, const, minimum, seq, store
+from pullback.tir import Buffer, For, If, PrimExpr, Stmt, Var, as_expr, cast, const, minimum, seq, store
 from pullback.tir.visitor import substitute
 
 _LINES = 16  # of a factor that a task packs into a panel
@@ -103,3 +103,25 @@ class Panels:
         for k in reversed(summed[1 : -1 if crossed else None]):
             body = For(k, as_expr(self.extents[k]), body)
         return body
+
+
+class TransposedCopy:
+    """A factor packed with the rows of the register tile innermost. ``element``: as of :class:`Panels`."""
+
+    def __init__(
+        self, problem: Problem, blocking: Blocking, factor: Factor, scope: str, element: Callable[[Place], PrimExpr]
+    ) -> None:
+        rows = [v for v, _ in blocking.rows if v in factor.axes]
+        outer = [v for v in problem.outputs if v in factor.axes and v not in rows]
+        self.axes = [*outer, *(k for k in problem.reduced if k in factor.axes), *rows]
+        self.sizes, self.element = [problem.extents[v] for v in self.axes], element
+        self.buffer = Buffer("turned", tuple(self.sizes), factor.dtype, scope)
+
+    def read(self, value: Place, tile: Place, lane: Place) -> PrimExpr:
+        return self.buffer[tuple(value[v] for v in self.axes)]
+
+    def copy(self, threads: bool, outermost: Var | None) -> Stmt:
+        *outer, last = self.axes
+        value = store(self.buffer, tuple(self.axes), cast(self.buffer.dtype, self.element({})))
+        body = For(last, as_expr(self.sizes[-1]), value, "vectorized")
+        return tasks(outer, self.sizes[:-1], body, threads)
