@@ -60,7 +60,7 @@ def test_sums_are_those_of_the_matrices_where_they_lie(batch, m, n, depths, a_fi
         _APART=64,
         _RUN=4,
         packed_k_block=KBlock(depth=10, columns=1200, rows=800, sums=4096),
-        whole_line_sums=0,
+        whole_lines=False,
     )
     result = product(batch, m, n, depths, a_first)
     plain = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20))
@@ -77,7 +77,7 @@ def test_copies_have_lines_of_each_tile(rows, monkeypatch):
     but an odd number of lines of the cache. Bit for bit, beside the end of a matrix too."""
     monkeypatch.setattr(register_tiles, "best_tile", lambda *sizes, **reads: (1.0, Tile(rows, 16)))
     result = product((3,), 14 // rows * rows + rows + 1, 45, (26,), True)
-    limit(monkeypatch, TASKS=4, _APART=16, _RUN=1, packed_k_block=KBlock(10, 1200, 800, 4096), whole_line_sums=0)
+    limit(monkeypatch, TASKS=4, _APART=16, _RUN=1, packed_k_block=KBlock(10, 1200, 800, 4096), whole_lines=False)
     plain, copying = (
         group_of(result, machine=dataclasses.replace(SMALL, second_bytes=second)) for second in (1 << 20, 0)
     )

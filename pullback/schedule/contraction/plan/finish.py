@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from types import MappingProxyType
 
 from pullback.schedule.contraction.plan.blocking import Blocking, Draft, Flat, Packing, packed
@@ -36,18 +37,10 @@ def _finished(problem: Problem, draft: Draft, threads: bool) -> Blocking:
     in_place = packed(draft.packing, Packing.DIRECT)
     by_round = packed(draft.packing, Packing.ROUND)
     is_plain = draft.lane_axis is None and draft.run is None
+    decided = {f.name: getattr(draft, f.name) for f in fields(Draft)}
+    decided |= {name: MappingProxyType(dict(decided[name])) for name in ("packing", "inner")}  # read-only
     return Blocking(
-        column=draft.column,
-        a=draft.a,
-        b=draft.b,
-        rows=draft.rows,
-        tile=draft.tile,
-        packing=MappingProxyType(dict(draft.packing)),
-        inner=MappingProxyType(dict(draft.inner)),
-        split_k=draft.split_k,
-        lane_axis=draft.lane_axis,
-        run=draft.run,
-        taps=draft.taps,
+        **decided,
         threads=threads,
         task_count=task_count(problem, draft.inner),
         round_count=round_count(problem, draft.inner),

@@ -176,7 +176,7 @@ def lane_cost(problem: Problem, draft: Draft) -> float:
     cost *= 1 + problem.figures.lane_total / (rows * vectors)
     turn = problem.figures.transpose
     copying = sum(
-        count * (problem.figures.pack_row if _is_contiguous(problem, f, draft.lane_axis) else turn)
+        count * (problem.figures.pack if _is_contiguous(problem, f, draft.lane_axis) else turn)
         for f, count in copies(problem, draft.packing, draft.inner).items()
     )
     return _ALL * (cost + copying / problem.work)
