@@ -29,7 +29,7 @@ _ALL = 1.2  # calibration of the whole estimate
 
 
 def in_lanes(problem: Problem) -> Draft | None:
-    """The best blocking whose vectors lie along an axis of the sum, if there is one."""
+    """The best blocking whose vector axis is one of the sum, if there is one."""
     summed = _lane_axis(problem)
     if summed is None:
         return None
@@ -45,21 +45,21 @@ def in_lanes(problem: Problem) -> Draft | None:
     inner = partial_sums(problem, rows, tile, column, packing, 1) | {summed: problem.extents[summed]}
     if region_bytes(packing, inner) > problem.figures.most_region:
         return None
-    partial = Draft(column, a, b, rows, tile, packing, inner, None, summed)
-    parted, enough = with_split_k(problem, partial), enough_tasks(problem)
+    partial = Draft(column, a, b, rows, tile, packing, inner, lane_axis=summed)
+    split, enough = with_split_k(problem, partial), enough_tasks(problem)
     found = fitting(problem, [(rows, tile)], column, packing, 1, enough)
     if found is None:
-        return parted
+        return split
     whole, parts = partial.revised(inner=found[-1]), part_count(problem, inner)
     again = [f for f in (a, b) if _is_read_again(problem, f, {**dict(rows), column: tile.columns})]
     data = sum(elements(problem, f) * nbytes(f.source.dtype) for f in again) // matrix_count(problem)
     if data > problem.group.machine.second_bytes // 2:  # every tile would read it all from farther away
-        return parted if parts >= PARTS else None
+        return split if parts >= PARTS else None
     tasks = task_count(problem, whole.inner)
     if is_better_split(problem, whole, partial) or tasks < min(parts, enough):
-        return parted
-    is_cheaper = lane_cost(problem, parted) < _BETTER * lane_cost(problem, whole)
-    return parted if is_cheaper and 2 * parts >= min(tasks, enough) else whole
+        return split
+    is_cheaper = lane_cost(problem, split) < _BETTER * lane_cost(problem, whole)
+    return split if is_cheaper and 2 * parts >= min(tasks, enough) else whole
 
 
 def _lane_axis(problem: Problem) -> Var | None:
@@ -160,23 +160,17 @@ def _cycles(problem: Problem, blocks: Iterable[_Block], row: int) -> float | Non
 def lane_cost(problem: Problem, draft: Draft) -> float:
     """Time relative to a perfect contraction."""
     assert draft.lane_axis is not None
-    extent, tile = problem.extents[draft.lane_axis], draft.tile
+    extent, tile, figures = problem.extents[draft.lane_axis], draft.tile, problem.figures
     vectors = -(-extent // problem.lanes)
     blocks = [_Block.of(problem, v, n) for v, n in (*draft.rows, (draft.column, tile.columns))]
     cycles = _cycles(problem, blocks, extent)
     assert cycles is not None
-    cost = (
-        2
-        * (cycles + problem.figures.lane_row_cycles / (vectors * tile.rows * tile.columns))
-        * vectors
-        * problem.lanes
-        / extent
-    )
+    each = cycles + figures.lane_row_cycles / (vectors * tile.rows * tile.columns)
+    cost = 2 * each * vectors * problem.lanes / extent
     rows = math.prod(draft.inner[k] for k in problem.reduced) / extent
-    cost *= 1 + problem.figures.lane_total / (rows * vectors)
-    turn = problem.figures.transpose
-    copying = sum(
-        count * (problem.figures.pack if _is_contiguous(problem, f, draft.lane_axis) else turn)
+    cost *= 1 + figures.lane_total / (rows * vectors)
+    packing = sum(
+        count * (figures.pack if _is_contiguous(problem, f, draft.lane_axis) else figures.transpose)
         for f, count in copies(problem, draft.packing, draft.inner).items()
     )
-    return _ALL * (cost + copying / problem.work)
+    return _ALL * (cost + packing / problem.work)

@@ -62,7 +62,7 @@ def _with_tasks(problem: Problem, a: Factor, b: Factor, row: Var, least: int) ->
         if found is None or found[-1][y] < min(_LEAST, problem.extents[y]):
             return None
         inner = found[-1]
-    return Draft(x, a, b, rows, tile, packing, inner, None, run=y)
+    return Draft(x, a, b, rows, tile, packing, inner, run=y)
 
 
 def _tile(problem: Problem, a: Factor, row: Var, length: int) -> Tile:

@@ -50,10 +50,8 @@ def with_taps(problem: Problem) -> Draft | None:
 def _fits(problem: Problem, draft: Draft) -> bool:
     """Whether a task's region and all partial sums are small enough."""
     most = _MOST_SUMS * problem.group.machine.second_bytes
-    return (
-        region_bytes(draft.packing, draft.inner) <= problem.figures.most_region
-        and partial_bytes(problem, draft) <= most
-    )
+    is_near = region_bytes(draft.packing, draft.inner) <= problem.figures.most_region
+    return is_near and partial_bytes(problem, draft) <= most
 
 
 def _tap(problem: Problem, a: Factor, b: Factor, column: Var) -> Var | None:
@@ -91,7 +89,7 @@ def _with_tasks(problem: Problem, a: Factor, b: Factor, rows: list[Var], column:
     for v in (v for v in problem.outputs if v not in beside and v is not tap):
         grow(problem, v, inner, packing, dict(counts).get(v, 1), 1)
     grow_sums(problem, [b], inner, packing)
-    draft = Draft(column, a, b, counts, tile, packing, inner, None, taps=tap)
+    draft = Draft(column, a, b, counts, tile, packing, inner, taps=tap)
     if part_count(problem, inner) < PARTS and worth_threads(problem.nanoseconds):
         draft = in_shorter_rounds(problem, draft)
     return with_split_k(problem, draft)
