@@ -25,7 +25,7 @@ from pullback.runtime.library import runtime_table
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.alternatives import other_tasks, other_tiles
+from pullback.schedule.contraction.plan.alternatives import other_tasks, other_tiles
 from pullback.schedule.group import Group
 from pullback.schedule.tuning import Choice, Choices
 from pullback.target import Target

@@ -26,11 +26,9 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pullback.schedule.contraction.across import stored_across
-from pullback.schedule.contraction.columns import lanes_of
-from pullback.schedule.contraction.finish import whole_or_rest
-from pullback.schedule.contraction.lower import finished
-from pullback.schedule.contraction.region import Region
+from pullback.schedule.contraction.emit.epilogue import epilogue, whole_or_tail
+from pullback.schedule.contraction.emit.region import Region
+from pullback.schedule.contraction.emit.transposed_store import transposed_store
 from pullback.schedule.cost import worth_threads
 from pullback.schedule.microkernel import Product
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point_of, tasks
@@ -279,7 +277,7 @@ class Lowering:
         t, rows, depth, row, term = self.t, part.tiles, self.channels, part.first_tile, 0
         if lead:
             rows, depth, row, term = self.channels, part.tiles, 0, part.first_tile
-        tile = choose_tile(rows, self.columns, lanes_of(self.problem), self.machine.registers)
+        tile = choose_tile(rows, self.columns, self.problem.lanes, self.machine.registers)
 
         def at_point(number: PrimExpr) -> Stmt:
             p = number + part.first_point
@@ -317,11 +315,11 @@ class Lowering:
         return self._over_tiles(bases, tile, apart=True)
 
     def _results_of_sums(self, m: Buffer) -> Stmt:
-        lanes, columns = lanes_of(self.problem), self.columns
+        lanes, columns = self.problem.lanes, self.columns
 
         def line(number: PrimExpr) -> Stmt:
             first = number * lanes
-            return whole_or_rest(first, columns, lanes, lambda n: self._taps(m, first, n))
+            return whole_or_tail(first, columns, lanes, lambda n: self._taps(m, first, n))
 
         return tasks([self.filter.channel], [self.channels], loop("line", -(-columns // lanes), line), self.threads)
 
@@ -340,9 +338,9 @@ class Lowering:
         corner = {v: as_expr(0) for v, _ in taps} | {filter.channel: filter.channel, filter.column: first}
 
         def finish(moves: Place, total: PrimExpr) -> Stmt:
-            return finished(self.problem, {**corner, **moves, filter.column: first + moves[filter.column]}, total)
+            return epilogue(self.problem, {**corner, **moves, filter.column: first + moves[filter.column]}, total)
 
-        put = stored_across(self.problem, filter.column, taps, columns, acc, lanes_of(self.problem), finish)
+        put = transposed_store(self.problem, filter.column, taps, columns, acc, self.problem.lanes, finish)
         if put is None:
             i, place = Var("i"), {v: as_expr(v) for v, _ in taps}
             put = For(
@@ -364,7 +362,7 @@ class Lowering:
         values = Values()
         totals = values.transformed(grid, RESULTS[2])
         wanted = [(value, total) for at, total in totals.items() if (value := place(at)) is not None]
-        return values.around(seq(*(finished(self.problem, value, total) for value, total in wanted)))
+        return values.around(seq(*(epilogue(self.problem, value, total) for value, total in wanted)))
 
 
 def _number(taps: Iterable[PrimExpr]) -> PrimExpr:

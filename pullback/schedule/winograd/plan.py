@@ -1,4 +1,4 @@
-"""Which contractions are filters, and how they are cut up.
+"""Which contractions are filters, and how they are blocked.
 
 A filter's data are read in windows of three along each axis: ``data[y + i]``, y a long axis and i a tap. Either the
 taps are summed (a convolution, or its gradient by the data), and tiles of two y give two results of three terms; or y
@@ -11,12 +11,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pullback.schedule.contraction.blocking import region_bytes
-from pullback.schedule.contraction.choice import blocking_of
-from pullback.schedule.contraction.columns import cost_along, distance, lanes_of
-from pullback.schedule.contraction.cuts import cut, time
-from pullback.schedule.contraction.phases import phases
-from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.schedule.contraction.plan.blocking import Packing
+from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.cost import time
+from pullback.schedule.contraction.plan.counts import region_bytes
+from pullback.schedule.contraction.plan.tails import split_tails
+from pullback.schedule.contraction.plan.vector_axis import vector_axis_cost
+from pullback.schedule.contraction.problem.memory import distance
+from pullback.schedule.contraction.problem.phases import phases
+from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.tiles import Tile, choose_tile, waits
 from pullback.schedule.winograd.algebra import POINTS
 from pullback.tir import Var
@@ -156,14 +159,14 @@ def _count(problem: Problem, pairs: tuple[Pair, ...], v: Var) -> int:
 
 
 def _is_faster(found: Filter) -> bool:
-    problem, lanes = found.problem, lanes_of(found.problem)
+    problem, lanes = found.problem, found.problem.lanes
     blocking = blocking_of(problem)
     if blocking is None:
         return False
     waits = _waits(blocking.tile, lanes, problem.group.machine.registers)
     if tile_count(found) < _ENOUGH_TILES and not problem.group.machine.has_small_tiles:
-        return vectors(found) < _GAIN_OF_FEW * time(cut(problem)) / lanes
-    return vectors(found) < _GAIN * problem.work / lanes * cost_along(problem, blocking.column, lanes) * waits
+        return vectors(found) < _GAIN_OF_FEW * time(split_tails(problem)) / lanes
+    return vectors(found) < _GAIN * problem.work / lanes * vector_axis_cost(problem, blocking.column) * waits
 
 
 def tile_count(found: Filter) -> int:
@@ -173,7 +176,7 @@ def tile_count(found: Filter) -> int:
 
 def vectors(found: Filter) -> float:
     """Vectors of multiply-adds in the time that a filter takes."""
-    problem, lanes = found.problem, lanes_of(found.problem)
+    problem, lanes = found.problem, found.problem.lanes
     registers = problem.group.machine.registers
     channels, columns = problem.extents[found.channel], problem.extents[found.column]
     sizes = [-(-n // lanes) for n in (channels, columns)]
@@ -218,7 +221,7 @@ def _blocked(found: Filter) -> Filter | None:
     for v in reversed(found.tiled):
         blocks[v] = _even(found.count(v), left)
         left = max(1.0, left / blocks[v]) if blocks[v] == found.count(v) else 1.0
-    if region_bytes({found.data: "region"}, region_extents(found, blocks)) > _BUFFER_BYTES:
+    if region_bytes({found.data: Packing.REGION}, region_extents(found, blocks)) > _BUFFER_BYTES:
         return None
     blocked = replace(found, blocks=blocks)
     return _divided(blocked, total) if found.summed else blocked
