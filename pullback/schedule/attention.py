@@ -18,6 +18,7 @@ from pullback.te.graph import is_index_map
 from pullback.te.naive import naive_kernel
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import PrimExpr, PrimFunc, Var
+from pullback.tir.description import Description
 from pullback.tir.expr import Binary, Cast, FloatImm, IntImm, Select
 
 
@@ -40,6 +41,9 @@ class AttentionForward:
 
     def lower(self, name: str) -> PrimFunc:
         return self.loops.group.function(name, self.loops.body())
+
+    def describe(self) -> Description:
+        return self.loops.describe("attention")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,9 @@ class AttentionBackward:
 
     def lower(self, name: str) -> PrimFunc:
         return self.loops.group.function(name, self.loops.body())
+
+    def describe(self) -> Description:
+        return self.loops.describe("attention backward")
 
 
 def _joined_axis(whole: Tensor, parts: Sequence[Tensor]) -> int | None:

@@ -18,6 +18,7 @@ from pullback.schedule.contraction.blocking import Blocking
 from pullback.schedule.contraction.choice import blocking_of
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.cuts import cut
+from pullback.schedule.contraction.describe import described
 from pullback.schedule.contraction.order import have_same_order
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.phases import phases
@@ -26,6 +27,7 @@ from pullback.schedule.contraction.wide import widened
 from pullback.schedule.group import Group
 from pullback.tir import Buffer, PrimFunc
 from pullback.tir.caches import LINE
+from pullback.tir.description import Description
 from pullback.tir.expr import nbytes
 
 
@@ -83,6 +85,9 @@ class Contraction:
         body = on_one_axis(body, flat) if flat else body
         group = self.parts[0][0].group
         return group.function(name, body, flat, in_order=self._writes_lines(), late_alone=True)
+
+    def describe(self) -> Description:
+        return described(self.group, self.parts)
 
     def _writes_lines(self) -> bool:
         """Whether vectors of results are whole lines of memory."""

@@ -50,6 +50,15 @@ def lower_rows(program: Program, threads: bool) -> Stmt:
     return _blocks(program, count, _Rows(program, count).body(), partial(_together, program), threads)
 
 
+def way_of_rows(program: Program) -> str:
+    """In words."""
+    pipeline = Pipeline.of(program)
+    if pipeline is not None:
+        return f"pipelines of {pipeline.size} rows, {pipeline.count} at a time"
+    count = _side_by_side(program)
+    return "rows" if count == 1 else f"{count} rows side by side"
+
+
 def _blocks(program: Program, size: int, body: Stmt, left_over: Callable[[int], Stmt], threads: bool) -> Stmt:
     """A task for each ``size`` rows of the last axis, from the one on that its variable says in the body, and one for
     what is left over."""

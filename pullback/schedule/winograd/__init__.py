@@ -12,12 +12,17 @@ from pullback.schedule.contraction.abreast import side_by_side
 from pullback.schedule.contraction.choice import blocking_of
 from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.cuts import LOOP, Parts, cut, has_poor_end, parts_along, time
+from pullback.schedule.contraction.describe import flops_of, nest_of
 from pullback.schedule.contraction.pairs import paired
 from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.cost import worth_threads
+from pullback.schedule.describe import arithmetic
 from pullback.schedule.group import Group
+from pullback.schedule.winograd.describe import filter_flops, nest_of_filter
 from pullback.schedule.winograd.lower import Lowering
 from pullback.schedule.winograd.plan import Filter, vectors
 from pullback.tir import PrimFunc, seq
+from pullback.tir.description import Description
 
 _BETTER = 0.95  # of the time as a whole: what the parts must take
 
@@ -43,6 +48,12 @@ class Winograd:
     def lower(self, name: str) -> PrimFunc:
         group = self.filter.problem.group
         return group.function(name, seq(Lowering(self.filter).body(), side_by_side(self.rest, {})))
+
+    def describe(self) -> Description:
+        threads = worth_threads(sum(problem.nanoseconds for problem, _ in self.rest))
+        nests = [nest_of_filter(self.filter), *(nest_of(*part, threads) for part in self.rest)]
+        flops = filter_flops(self.filter) + sum(flops_of(problem) for problem, _ in self.rest)
+        return arithmetic("winograd", self.filter.problem.group, nests, flops)
 
 
 def _cut(group: Group, filter: Filter) -> Winograd | None:

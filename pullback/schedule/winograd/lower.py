@@ -31,7 +31,6 @@ from pullback.schedule.contraction.columns import lanes_of
 from pullback.schedule.contraction.finish import whole_or_rest
 from pullback.schedule.contraction.lower import finished
 from pullback.schedule.contraction.region import Region
-from pullback.schedule.cost import worth_threads
 from pullback.schedule.microkernel import Product
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point_of, tasks
 from pullback.schedule.tiles import choose_tile
@@ -68,7 +67,7 @@ class Lowering:
         self.filter, self.problem = filter, filter.problem
         problem = filter.problem
         self.dtype, self.extents, self.machine = problem.anchor.dtype, problem.extents, problem.group.machine
-        self.threads = worth_threads(problem.nanoseconds / 2)
+        self.threads = filter.threads
         self.lower = Lower(buffer_readers(problem.group))
         self.channels, self.columns = self.extents[filter.channel], self.extents[filter.column]
         self.order = Order(filter)

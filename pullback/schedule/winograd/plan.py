@@ -17,6 +17,7 @@ from pullback.schedule.contraction.columns import cost_along, distance, lanes_of
 from pullback.schedule.contraction.cuts import cut, time
 from pullback.schedule.contraction.phases import phases
 from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.schedule.cost import worth_threads
 from pullback.schedule.tiles import Tile, choose_tile, waits
 from pullback.schedule.winograd.algebra import POINTS
 from pullback.tir import Var
@@ -98,6 +99,17 @@ class Filter:
     def tiles(self) -> int:
         """Tiles of a task."""
         return math.prod(self.blocks[v] for v in self.tiled)
+
+    @property
+    def threads(self) -> bool:
+        """Whether they are worth it."""
+        return worth_threads(self.problem.nanoseconds / 2)
+
+    @property
+    def tasks(self) -> int:
+        """Blocks of tiles, or where tiles are summed their chunks."""
+        blocks = math.prod(-(-self.count(v) // self.blocks[v]) for v in self.tiled)
+        return self.chunks if self.summed else blocks
 
     def count(self, v: Var) -> int:
         """How many tiles there are along an axis."""

@@ -1,0 +1,94 @@
+"""What was chosen for a contraction, in the field's words: of each of its parts what its `Blocking` says.
+
+phase 0 of 2   8 x 32 x k 64; vectors along x; register tile 6 x 16; w packed in panels, dy in place; …
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pullback.schedule.contraction.blocking import Blocking, round_count, task_count
+from pullback.schedule.contraction.columns import lanes_of
+from pullback.schedule.contraction.cuts import tile_time
+from pullback.schedule.contraction.problem import Factor, Problem, origin
+from pullback.schedule.cost import element_cost, worth_threads
+from pullback.schedule.describe import arithmetic, named
+from pullback.schedule.group import Group
+from pullback.tir import pairs
+from pullback.tir.description import Description, Nest
+
+PACKING = {
+    "direct": "in place",
+    "region": "packed by each task",
+    "round": "packed by each task and k-block",
+    "panels": "packed in panels",
+    "turned": "packed transposed",
+}
+
+
+def described(group: Group, parts: Sequence[tuple[Problem, Blocking]]) -> Description:
+    """Of a contraction's parts, which are computed side by side."""
+    threads = worth_threads(sum(problem.nanoseconds for problem, _ in parts))
+    flops = sum(flops_of(problem) for problem, _ in parts)
+    return arithmetic("contraction", group, [nest_of(*part, threads) for part in parts], flops)
+
+
+def flops_of(problem: Problem) -> int:
+    """Of the sums alone; a dot of pairs is two multiply-adds."""
+    return (4 if _is_paired(problem) else 2) * problem.work if problem.terms else 0
+
+
+def nest_of(problem: Problem, blocking: Blocking, threads: bool) -> Nest:
+    """Of one part. ``threads``: are worth it."""
+    vector_axis = blocking.column if blocking.summed is None else blocking.summed
+    block = math.prod(blocking.inner[k] for k in problem.reduced)
+    rounds = round_count(problem, blocking.inner)
+    tasks = task_count(problem, blocking.inner) * (blocking.chunks or 1)
+    return Nest(
+        named(problem.outputs, [problem.extents[v] for v in problem.outputs]),
+        _nanoseconds(problem, blocking),
+        named(problem.reduced, [problem.extents[k] for k in problem.reduced]),
+        loops=_loops(blocking),
+        vector_axis=vector_axis.name,
+        tile=(blocking.tile.rows, blocking.tile.columns),
+        packing=tuple((name_of(problem, f), PACKING[blocking.ways[f]]) for f in problem.factors),
+        split_k=blocking.chunks or 1,
+        k_block=block if rounds > 1 else None,
+        tasks=tasks if threads else 1,
+    )
+
+
+def _nanoseconds(problem: Problem, blocking: Blocking) -> float:
+    """Of one core, by the cost with which blockings are compared, and not less than its peak."""
+    if not problem.terms:
+        return epilogue_nanoseconds(problem)
+    machine, lanes = problem.group.machine, lanes_of(problem)
+    each = machine.pair_dot_ns / lanes if _is_paired(problem) else machine.multiply_add_ns(lanes)
+    return each * max(problem.work, tile_time([(problem, blocking)])) + epilogue_nanoseconds(problem)
+
+
+def epilogue_nanoseconds(problem: Problem) -> float:
+    """Of one core, for the elementwise stages on the sums."""
+    after = [s for s in problem.group.stages if s is not problem.anchor and s not in problem.before]
+    return element_cost(after) * math.prod(problem.extents[v] for v in problem.outputs)
+
+
+def _is_paired(problem: Problem) -> bool:
+    return all(f.dtype == pairs.DTYPE for f in problem.factors)
+
+
+def _loops(blocking: Blocking) -> str:
+    """Which kind of vectors, where they are not those of one axis of the result."""
+    if blocking.summed is not None:
+        return "vectors of terms"
+    if blocking.run is not None:
+        return "vectors across the ends of rows"
+    return "" if blocking.taps is None else "vectors across taps"
+
+
+def name_of(problem: Problem, factor: Factor) -> str:
+    """Of the input that a factor reads, or the largest one that it is computed from."""
+    tensor, _ = origin(problem.group, factor.source)
+    found = problem.group.buffers.get(tensor)
+    return factor.source.name if found is None else found.name
