@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pullback.schedule.cost import TRANSCENDENTAL, worth_threads
+from pullback.schedule.cost import NANOSECONDS_PER_FMA, TRANSCENDENTAL, worth_threads
 from pullback.schedule.describe import arithmetic
 from pullback.schedule.group import Group
 from pullback.schedule.microkernel import Element, Finish, Product, cover
@@ -53,12 +53,12 @@ from pullback.tir import (
     seq,
     store,
 )
+from pullback.tir.caches import FIRST
 from pullback.tir.description import Description, Nest
 from pullback.tir.expr import nbytes
 
-_NANOSECONDS_PER_FMA = 1 / 50
 _ROWS = 2  # of a block, in vectors
-_SCORES_BYTES = 32 * 1024  # of p: what the first-level cache holds
+_SCORES_BYTES = FIRST  # of p
 _HIGHEST_TILE = 16  # the last tile of a run-time number of keys may reach so far beyond
 _LOCAL_BYTES = 64 * 1024  # of one local buffer, at most
 _LEAST_TASKS = 16  # of the backward kernel, if each gets
@@ -116,7 +116,7 @@ class _Loops(ABC):
     @property
     def threads(self) -> bool:
         sums = self.batch * self.heads * self.length * self.keys * (self.size + self.value_size)
-        return worth_threads(sums * _NANOSECONDS_PER_FMA)
+        return worth_threads(sums * NANOSECONDS_PER_FMA)
 
     @property
     @abstractmethod

@@ -11,6 +11,7 @@ from pullback.tir.figures import Figures
 from pullback.tir.visitor import walk
 
 FORK_JOIN = Figures.fork_join_ns
+NANOSECONDS_PER_FMA = 1 / 50  # of vectors of 32 bytes, which are the common ones
 TRANSCENDENTAL = 0.5
 _SIMPLE = 0.03
 _GATHERED = 1.0  # one element of a line of its own, in the second cache or further

@@ -14,11 +14,12 @@ from pullback.te.graph import nodes_inlined, read_counts, stages
 from pullback.te.orient import orient
 from pullback.te.tensor import Tensor, TensorLoad
 from pullback.tir import Buffer, BufferLoad, Call, PrimExpr, PrimFunc, Stmt, fma, pairs
+from pullback.tir.caches import LINE
 from pullback.tir.expr import is_float, nbytes
-from pullback.tir.figures import Figures
+from pullback.tir.figures import FEW_REGISTERS, Figures
 from pullback.tir.visitor import Mutator, walk
 
-NOMINAL_BYTES = 512 << 10  # of a second cache
+NOMINAL_BYTES = Figures.second_bytes
 LONGEST_ELEMENT = 1500  # nodes of an element with the stages before it written out
 
 
@@ -57,9 +58,16 @@ class Machine(Figures):
         return sum(map(bytes_of, outputs)) >= self.cached_bytes
 
     @property
-    def has_small_tiles(self) -> bool:
-        """Whether a register tile is so small that loads take as long as multiply-adds: of 16 registers or fewer."""
-        return self.registers <= 16
+    def has_few_registers(self) -> bool:
+        """Whether a register tile is so small that its loads take about as long as its multiply-adds."""
+        return self.registers <= FEW_REGISTERS
+
+    has_small_tiles = has_few_registers  # contractions ask by this name
+
+    @property
+    def has_narrow_vectors(self) -> bool:
+        """Whether a vector is less than a line of memory."""
+        return self.vector_bytes < LINE
 
     def multiply_add_ns(self, lanes: int) -> float:
         """Nanoseconds of one core for each multiply-add, in whole vectors of so many lanes: its peak."""

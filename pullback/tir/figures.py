@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pullback.tir.caches import LINE
+from pullback.tir.caches import FIRST, LINE
+
+FEW_REGISTERS = 16  # for vectors, at the most: loads of a register tile take about as long as its multiply-adds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,7 @@ class Figures:
 
     second_bytes: int = 512 << 10
     cached_bytes: int = 8 << 20
-    first_cache: int = 32 << 10
+    first_cache: int = FIRST
     second_cache: int = 512 << 10
     last_cache: int = 16 << 20
     tlb_reach: int = 6 << 20

@@ -28,7 +28,7 @@ from pullback.schedule.reduction.merge import merge
 from pullback.schedule.reduction.nests import allocated
 from pullback.schedule.reduction.phases import in_phases
 from pullback.schedule.reduction.program import Program
-from pullback.schedule.reduction.rows import lower_rows, way_of_rows
+from pullback.schedule.reduction.rows import lower_rows
 from pullback.schedule.reduction.window import fits_window, lower_window
 from pullback.schedule.scatter import terms_of
 from pullback.te.graph import summed_product
@@ -163,5 +163,5 @@ def _in_one(program: Program) -> _Walk:
     """The loops of a program, by rows or by columns."""
     threads = worth_threads(program.cost)
     if program.column is None:
-        return _Walk(program, lower_rows(program, threads), way_of_rows(program))
+        return _Walk(program, *lower_rows(program, threads))
     return _Walk(program, lower_columns(program, threads), f"blocks of {block_width(program)} columns")
