@@ -17,23 +17,18 @@ FEW_REGISTERS = 16  # for vectors, at the most: loads of a register tile take ab
 class Figures:
     """Of one core, and of what it shares. Bytes, and nanoseconds of one thread.
 
-    Two figures *decide*: the kernels of a target depend on them, and so they come from the table alone.
+    The first two, and which of ``pair_dot_ns`` and ``vector_fma_ns`` is how much larger, *decide*: the kernels of a
+    target depend on them, so they come from the table alone. The others count for estimates. Sizes of caches are asked
+    of the operating system, on the machine that code is compiled for; of others the table has the data sheet's.
 
     Args:
         second_bytes: What schedules take the second cache of a core to hold.
         cached_bytes: Outputs of so many bytes are not found in a cache again that is faster than memory: half of the
             last cache, if few cores share it, as what they are computed from is there too.
-
-    The sizes of caches are asked of the operating system, on the machine that code is compiled for; of others the table
-    has those of the vendor's data sheet. They count for estimates.
-
-    Args:
         first_cache: Data in the first cache of a core.
         second_cache: Its second cache.
         last_cache: The last cache, which some cores share.
-        tlb_reach: Memory whose pages, of 4 KiB, the second TLB knows.
-
-    Args:
+        tlb_reach: Memory whose pages the second TLB knows.
         vector_fma_ns: The reciprocal throughput of a multiply-add of whole vectors: 1 / (units · GHz).
         pair_dot_ns: Likewise, of the dot products of pairs of bfloat16.
         first_line_ns: A line from the first cache, read one after another,
