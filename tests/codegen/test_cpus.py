@@ -183,10 +183,10 @@ def test_nothing_else_asks_for_a_cpus_name():
     """Platforms of exported libraries say for which CPU code is made: they ask nothing."""
     root = Path(pullback.__file__).parent
     for path in {*root.rglob("*.py")} - {Path(cpus.__file__), root / "deploy" / "targets.py"}:
-        strings = {
-            n.value for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Constant)
-        }
-        assert not strings & CPUS.keys(), path
+        text = path.read_text(encoding="utf-8")
+        if any(name in text for name in CPUS):
+            strings = {n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)}
+            assert not strings & CPUS.keys(), path
 
 
 def test_a_machine_has_all_figures():
