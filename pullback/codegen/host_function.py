@@ -18,6 +18,7 @@ from pullback.codegen.values import memory_type
 from pullback.ir.errors import InternalError
 from pullback.ir.node import Node
 from pullback.target import Target
+from pullback.tir.caches import LINE
 from pullback.tir.expr import Buffer, IntImm, PrimExpr, nbytes
 from pullback.tir.static import is_static, static
 from pullback.tir.stmt import (
@@ -40,7 +41,7 @@ from pullback.tir.visitor import walk
 _WITH_HEAP = "{ i64, ptr, ptr, ptr, ptr, ptr }"  # and grow, shrink
 _HEAP_SLOTS = {"grow": 4, "shrink": 5}
 _POISONS = 3  # the number of the heap's word that says so
-_LINE, _GRAIN = 64, 8  # bytes to which boxes are aligned, and small values in them
+_GRAIN = 8  # bytes to which small values in boxes are aligned; boxes are to lines
 
 
 def is_inner(host: PrimFunc) -> bool:
@@ -174,7 +175,7 @@ class _HostStatements(Statements):
     def own_heap(self, buffer: Buffer, poisons: bool) -> str:
         """A heap on the stack, empty."""
         (words,) = static(buffer.shape)
-        place = self.at_entry(f"alloca [{words} x i64], align {_LINE}")
+        place = self.at_entry(f"alloca [{words} x i64], align {LINE}")
         for k in range(words):
             slot = self.at_entry(f"getelementptr i64, ptr {place}, i64 {k}")
             self.builder.entry.append(f"  store i64 {int(poisons and k % LEVELS == _POISONS)}, ptr {slot}")
@@ -335,7 +336,7 @@ def _laid_out(fields: Sequence[Buffer]) -> tuple[list[int], int]:
     places, end = [], _GRAIN
     for buffer in fields:
         size = _piece_bytes(buffer)
-        grain = _LINE if size >= _LINE else _GRAIN
+        grain = LINE if size >= LINE else _GRAIN
         places.append(-(-end // grain) * grain)
         end = places[-1] + size
     return places, end

@@ -17,10 +17,11 @@ from pullback.relax.expr import Function
 from pullback.relax.transform.plan_memory import Plan
 from pullback.runtime.clocks import clock_offsets
 from pullback.runtime.ranks import current
-from pullback.runtime.report import Report
+from pullback.runtime.report import Chosen, Report
 from pullback.target import Target
 from pullback.tir import For, HostCall, If, IntImm, KernelCall, Recur, Seq, Stmt, While
 from pullback.tir.count import count
+from pullback.tir.description import GFLOPS, Description, description_of
 from pullback.tir.visitor import walk
 
 PROFILE_RUNS = 5
@@ -29,12 +30,22 @@ PROFILE_RUNS = 5
 @dataclass(frozen=True)
 class Work:
     """One kernel call. ``layer``: the name that :class:`Layers` has for its op, None where that is in no layer.
-    ``flops`` and ``bytes`` are None where they depend on values in memory."""
+    ``flops`` and ``bytes`` are None where they depend on values in memory, ``description`` where no schedule made it.
+    """
 
     kernel: str
     layer: str | None
     flops: int | None
     bytes: int | None
+    description: Description | None = None
+
+    def chosen(self, threads: int, fork_join: float) -> Chosen | None:
+        """What the schedule chose, and the estimate for so many threads. ``fork_join``: nanoseconds that handing tasks
+        to them takes."""
+        found = self.description
+        if found is None:
+            return None
+        return Chosen(found.choices, found.nanoseconds_of(threads, fork_join) / 1000, found.unit == GFLOPS)
 
 
 class Layers:
@@ -68,7 +79,9 @@ def planned_work(
     for kernel, span in zip(calls, plan.spans, strict=True):
         totals = totals_of(kernel)
         flops, moved = (None, None) if totals is None else totals
-        work.append(Work(kernel, layers.of(span), flops, moved))
+        scheduled = plan.kernels.get(kernel)
+        description = None if scheduled is None else description_of(scheduled)
+        work.append(Work(kernel, layers.of(span), flops, moved, description))
     return Layout.of(plan), tuple(work)
 
 

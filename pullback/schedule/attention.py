@@ -18,6 +18,7 @@ from pullback.te.graph import is_index_map
 from pullback.te.naive import naive_kernel
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import PrimExpr, PrimFunc, Var
+from pullback.tir.description import Description
 from pullback.tir.expr import Binary, Cast, FloatImm, IntImm, Select
 from pullback.tir.static import static
 
@@ -41,6 +42,9 @@ class AttentionForward:
 
     def lower(self, name: str) -> PrimFunc:
         return self.loops.group.function(name, self.loops.body())
+
+    def describe(self) -> Description:
+        return self.loops.describe("attention")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +73,9 @@ class AttentionBackward:
 
     def lower(self, name: str) -> PrimFunc:
         return self.loops.group.function(name, self.loops.body())
+
+    def describe(self) -> Description:
+        return self.loops.describe("attention backward")
 
 
 def _joined_axis(whole: Tensor, parts: Sequence[Tensor]) -> int | None:

@@ -22,12 +22,14 @@ from functools import cached_property
 from pullback.schedule.affine import affine
 from pullback.schedule.coalesce import coalesce
 from pullback.schedule.cost import element_cost, is_costly, worth_threads
+from pullback.schedule.describe import moved_bytes, moving, named, tasks_of
 from pullback.schedule.group import Group, same_axes
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point
 from pullback.te.graph import Lower, Reader
 from pullback.te.random import LANES, Runs, draw_of, draws, group_size, number, runs
 from pullback.te.tensor import Tensor
 from pullback.tir import Buffer, BufferLoad, Call, For, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, cast, seq
+from pullback.tir.description import Description, Nest
 from pullback.tir.philox import INTRINSIC
 from pullback.tir.static import is_static, static
 from pullback.tir.visitor import Mutator, loads, substitute
@@ -88,6 +90,23 @@ class Random:
         return group_size(next(iter(self.drawn)).dtype)
 
     def lower(self, name: str) -> PrimFunc:
+        return self.group.function(name, self.loops, self.renamed)
+
+    def describe(self) -> Description:
+        axes = named(self.axes, list(self.extents.values()))
+        nanoseconds = max(self.cost, self.group.machine.memory_ns(moved_bytes(self.group)))
+        last = axes[-1][0] if axes else None
+        how = f"blocks of {self.size} random numbers"
+        nest = Nest(axes, nanoseconds, loops=how, vector_axis=last, tasks=tasks_of(self.loops))
+        return moving("random", self.group, [nest])
+
+    @property
+    def cost(self) -> float:
+        """Nanoseconds of one core."""
+        return element_cost(self.group.stages) * math.prod(self.extents.values())
+
+    @cached_property
+    def loops(self) -> Stmt:
         lower = Lower(buffer_readers(self.group))
         keys: dict[Buffer, _Keys] = {}
         lets: list[tuple[Var, PrimExpr]] = []
@@ -105,7 +124,7 @@ class Random:
         body = seq(*self.nests(keys)) if self.axes else _Draw(keys, zero, zero, zero).stmt(self.body)
         for var, value in reversed(lets):
             body = Let(var, value, body)
-        return self.group.function(name, body, self.renamed)
+        return body
 
     def nests(self, keys: Mapping[Buffer, _Keys]) -> Iterator[Stmt]:
         """The loops over whole groups, then over the rest."""
@@ -134,8 +153,7 @@ class Random:
             axes.extend((group, lane) if axis is self.numbered[-1] else (axis,))
         extents = self.extents | {group: count, lane: LANES}
         inner = For(axes[-1], as_expr(extents[axes[-1]]), body, "vectorized")
-        threads = worth_threads(element_cost(self.group.stages) * math.prod(self.extents.values()))
-        return outer_loops(axes[:-1], [extents[a] for a in axes[:-1]], inner, threads)
+        return outer_loops(axes[:-1], [extents[a] for a in axes[:-1]], inner, worth_threads(self.cost))
 
 
 @dataclass(frozen=True)

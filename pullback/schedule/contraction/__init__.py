@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pullback.schedule.coalesce import on_one_axis
+from pullback.schedule.contraction.describe import described
 from pullback.schedule.contraction.emit.side_by_side import side_by_side
 from pullback.schedule.contraction.plan.alternatives import chosen
 from pullback.schedule.contraction.plan.blocking import Blocking, Draft
@@ -23,6 +24,7 @@ from pullback.schedule.contraction.problem.widen import widened
 from pullback.schedule.group import Group
 from pullback.tir import Buffer, PrimFunc
 from pullback.tir.caches import LINE
+from pullback.tir.description import Description
 from pullback.tir.expr import nbytes
 
 
@@ -79,6 +81,9 @@ class Contraction:
         body = on_one_axis(body, flat) if flat else body
         group = self.parts[0][0].group
         return group.function(name, body, flat, in_order=self._writes_lines(), late_alone=True)
+
+    def describe(self) -> Description:
+        return described(self.group, self.parts)
 
     def _writes_lines(self) -> bool:
         """Whether vectors of results are whole lines of memory."""

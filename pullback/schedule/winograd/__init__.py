@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pullback.schedule.contraction.describe import flops_of, nest_of
 from pullback.schedule.contraction.emit.side_by_side import side_by_side
 from pullback.schedule.contraction.plan.choice import blocking_of
 from pullback.schedule.contraction.plan.cost import time
@@ -15,10 +16,13 @@ from pullback.schedule.contraction.plan.finish import finish
 from pullback.schedule.contraction.plan.tails import Parts, has_poor_tail, split_along, split_tails
 from pullback.schedule.contraction.problem.bfloat16_pairs import paired
 from pullback.schedule.contraction.problem.problem import Problem
+from pullback.schedule.describe import arithmetic
 from pullback.schedule.group import Group
+from pullback.schedule.winograd.describe import filter_flops, nest_of_filter
 from pullback.schedule.winograd.lower import Lowering
 from pullback.schedule.winograd.plan import Filter, vectors
 from pullback.tir import PrimFunc, seq
+from pullback.tir.description import Description
 
 _BETTER = 0.95  # of the time as a whole: what the parts must take
 
@@ -44,6 +48,11 @@ class Winograd:
     def lower(self, name: str) -> PrimFunc:
         group = self.filter.problem.group
         return group.function(name, seq(Lowering(self.filter).body(), side_by_side(finish(self.rest), {})))
+
+    def describe(self) -> Description:
+        nests = [nest_of_filter(self.filter), *(nest_of(*part) for part in finish(self.rest))]
+        flops = filter_flops(self.filter) + sum(flops_of(problem) for problem, _ in self.rest)
+        return arithmetic("winograd", self.filter.problem.group, nests, flops)
 
 
 def _cut(group: Group, filter: Filter) -> Winograd | None:

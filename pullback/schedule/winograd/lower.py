@@ -29,7 +29,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pullback.schedule.contraction.emit.epilogue import epilogue, whole_or_tail
 from pullback.schedule.contraction.emit.region import Region
 from pullback.schedule.contraction.emit.transposed_store import transposed_store
-from pullback.schedule.cost import worth_threads
 from pullback.schedule.microkernel import Product
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point_of, tasks
 from pullback.schedule.tiles import choose_tile
@@ -66,7 +65,7 @@ class Lowering:
         self.filter, self.problem = filter, filter.problem
         problem = filter.problem
         self.dtype, self.extents, self.machine = problem.anchor.dtype, problem.extents, problem.group.machine
-        self.threads = worth_threads(problem.nanoseconds / 2)
+        self.threads = filter.threads
         self.lower = Lower(buffer_readers(problem.group))
         self.channels, self.columns = self.extents[filter.channel], self.extents[filter.column]
         self.order = Order(filter)
