@@ -305,9 +305,9 @@ def opt(
             raise typer.BadParameter("--function and --size are for --before and --after")
         module = _followed(optimizer.after_passes(module, chosen, verify), module, diff)
         if output is not None:
-            write_atomically(output, module.script().encode())
+            write_atomically(output, optimizer.text_of(module).encode())
         elif not diff:
-            print_code(module.script(), "python")
+            print_code(optimizer.text_of(module), "python")
 
 
 def _followed(states: Iterable[State], module: IRModule, is_shown: bool) -> IRModule:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from pullback import relay, show
 from pullback.command.passes import GRAPH, RELAY, table
@@ -54,8 +55,8 @@ class State:
     @cached_property
     def diff(self) -> str:
         """What the pass changed, as a unified diff of the texts; empty where that is nothing."""
-        texts = [m.script().splitlines(keepends=True) for m in (self.before, self.module)]
-        return "".join(difflib.unified_diff(*texts, f"before {self.name}", f"after {self.name}"))
+        before, after = (text_of(m).splitlines(keepends=True) for m in (self.before, self.module))
+        return "".join(difflib.unified_diff(before, after, f"before {self.name}", f"after {self.name}"))
 
 
 def read(file: str, name: str | None, note: Callable[[str], None]) -> IRModule:
@@ -84,6 +85,17 @@ def language(module: IRModule) -> str:
     """``GRAPH``, for kernels of the loop IR too, or ``RELAY``."""
     parts = (*module.functions.values(), *module.type_definitions.values())
     return RELAY if any(hasattr(part, "text_of") for part in parts) else GRAPH
+
+
+def text_of(module: IRModule) -> str:
+    """The module as text, which :func:`read` takes; that of relay with types, and without the places of the source."""
+    return module.astext(annotate=_type_of) if language(module) == RELAY else module.script()
+
+
+def _type_of(expr: Any) -> str:
+    """A comment with the type of a value whose text does not say it."""
+    found = None if isinstance(expr, (relay.Var, relay.Constant)) else expr.checked_type_
+    return "" if found is None else f" /* ty={found} */"
 
 
 def after_passes(module: IRModule, passes: Iterable[Pass], verify: bool = True) -> Iterator[State]:
@@ -192,7 +204,7 @@ def check(module: IRModule) -> None:
 
 def passes_of(language: str) -> list[tuple[str, str]]:
     """The passes over modules of a language, and a line about each."""
-    return [(entry.usage, entry.about) for entry in table() if entry.language == language]
+    return [(entry.name, entry.about) for entry in table() if entry.language == language]
 
 
 def stages_of() -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ from pullback.target import Target
 from pullback.tir import transform as kernels
 
 GRAPH, RELAY = "the graph IR", "relay"  # languages; kernels of the loop IR are in modules of the graph IR
+_EXAMPLE = 'write A, B(option=2), C("name")'
 _TRAINING = (
     utils.AppendLoss, setup_trainer.SetupTrainer, join_run.JoinRun, distribution.DataParallel, distribution.ZeRO,
     pack_constants.PackConstants,
@@ -71,11 +73,13 @@ class Entry:
 
     @property
     def about(self) -> str:
-        """One line: what the file of the pass says of it, or its own first sentence."""
-        module = inspect.getdoc(inspect.getmodule(self.make)) or ""
-        title, colon, rest = module.partition("\n")[0].partition(": ")
-        text = rest if colon and title == self.name else (inspect.getdoc(self.make) or "").partition("\n")[0]
-        return text[:1].lower() + text[1:].rstrip(".:") if text[:2].istitle() else text.rstrip(".:")
+        """One line: what the file of the pass says of it first, or the pass itself."""
+        module, own = inspect.getdoc(inspect.getmodule(self.make)) or "", inspect.getdoc(self.make) or ""
+        text = module.removeprefix(f"{self.name}: ") if module.startswith(f"{self.name}: ") else own
+        sentence = re.split(r"[.:;](?:\s|$)", text.partition("\n\n")[0].replace("\n", " "), maxsplit=1)[0]
+        plain = re.sub(r":\w+:`([^`]*)`|``", r"\1", sentence)
+        word = plain.partition(" ")[0]
+        return plain[:1].lower() + plain[1:] if word[1:] == word[1:].lower() else plain
 
     @property
     def documentation(self) -> str:
@@ -89,7 +93,7 @@ class Entry:
 def table() -> tuple[Entry, ...]:
     """All passes, those of the graph IR first, by name."""
     compiler = [type(step) for stage in (RAISED, JOINED, *stages(Machine())) for step in stage[1]]
-    ours = {kind.__name__: kind for kind in (*compiler, *_TRAINING)}
+    ours: dict[str, Callable[..., Pass]] = {kind.__name__: kind for kind in (*compiler, *_TRAINING)}
     found = [
         *(Entry(name, GRAPH, kind) for name, kind in {**_offered(graph), **_offered(kernels), **ours}.items()),
         *(Entry(name, RELAY, kind) for name, kind in _offered(relay.transform).items()),
@@ -157,16 +161,20 @@ def parsed(text: str, language: str, target: Target) -> list[Pass]:
         tree = ast.parse(f"[{text}\n]", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         column = max(0, (getattr(error, "offset", None) or 1) - 2)
-        span = Span("--passes", 1, min(column, max(0, len(text) - 1)), None, text)
-        raise ScriptError("this is no list of passes", span=span, hint='write A, B(option=2), C("name")') from None
-    assert isinstance(tree, ast.List)
+        raise _no_list(text, min(column, max(0, len(text) - 1))) from None
+    if not isinstance(tree, ast.List):
+        raise _no_list(text, 0)
     return [_made(node, text, language, target) for node in tree.elts]
+
+
+def _no_list(text: str, column: int) -> ScriptError:
+    return ScriptError("this is no list of passes", span=Span("--passes", 1, column, None, text), hint=_EXAMPLE)
 
 
 def _made(node: ast.expr, text: str, language: str, target: Target) -> Pass:
     called = node.func if isinstance(node, ast.Call) else node
     if not isinstance(called, ast.Name):
-        raise _mistake("this is no pass", node, text, 'write A, B(option=2), C("name")')
+        raise _mistake("this is no pass", node, text, _EXAMPLE)
     entry = find(called.id, language)
     args, kwargs = _arguments(node, text) if isinstance(node, ast.Call) else ((), {})
     try:
