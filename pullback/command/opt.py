@@ -23,7 +23,7 @@ from typing import Any
 from pullback import relay, show
 from pullback.command.passes import GRAPH, RELAY, table
 from pullback.driver.pipeline import JOINED, RAISED, prepare, stages, walk
-from pullback.ir.errors import ArgumentError, UserError, suggestion
+from pullback.ir.errors import ArgumentError, InternalError, UserError, suggestion
 from pullback.ir.module import GLOBAL_SYMBOL, IRModule
 from pullback.ir.pass_context import PassContext
 from pullback.ir.passes import Pass, Sequential
@@ -94,7 +94,7 @@ def text_of(module: IRModule) -> str:
 
 def _type_of(expr: Any) -> str:
     """A comment with the type of a value whose text does not say it."""
-    found = None if isinstance(expr, (relay.Var, relay.Constant)) else expr.checked_type_
+    found = None if isinstance(expr, (relay.Var, relay.Constant, relay.GlobalVar)) else expr.checked_type_
     return "" if found is None else f" /* ty={found} */"
 
 
@@ -109,6 +109,9 @@ def after_passes(module: IRModule, passes: Iterable[Pass], verify: bool = True) 
                 result = Sequential([step])(module)
             except UserError as error:
                 raise UserError(f"{step.name}: {error.message}", span=error.span, hint=error.hint) from error
+            except InternalError as error:  # of a pass that runs where it is not meant to
+                hint = f"pullback opt --explain {step.name} says what it requires; if that holds, please report this"
+                raise UserError(f"{step.name}: {error}", hint=hint) from error
         yield _checked(State(step.name, module, result), verify)
         module = result
 

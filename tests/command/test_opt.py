@@ -300,6 +300,13 @@ def test_the_place_where_a_pass_refuses(tmp_path: Path) -> None:
     assert f"{file}:8:13\n    y = R.reshape(x, (64, 3, 1))\n" in error
 
 
+def test_a_pass_where_it_is_not_meant_to_run(tmp_path: Path) -> None:
+    file = tmp_path / "model.txt"
+    file.write_text(MODEL.replace("(2, 3)", '("n", 3)'))
+    error = call("opt", str(file), "-p", "LowerToTir", code=1).stderr
+    assert error.startswith("error: LowerToTir: ") and "pullback opt --explain LowerToTir says" in error
+
+
 def test_what_is_not_well_formed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = graph("""
         @T.prim_func
