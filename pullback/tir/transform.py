@@ -123,7 +123,7 @@ class Specialize(Pass):
 
 @dataclass(frozen=True)
 class AdjointKernel(Pass):
-    """Add ``<k>_adjoint``: from the adjoints of a kernel's results to those of its inputs.
+    """Add ``<k>_adjoint``, which gives the adjoints of a kernel's inputs for those of its results.
 
         def k(x, y):                           def k_adjoint(x, dy, dx):
             for i in range(4):        →            dx[…] = 0

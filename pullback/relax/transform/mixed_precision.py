@@ -102,7 +102,7 @@ class MixedPrecision(Pass):
 
 
 def to_mixed_precision(out_dtype: str = _SINGLE, fp16_input_names: Sequence[str] | None = None) -> MixedPrecision:
-    """``ToMixedPrecision`` of the reference system: all public functions, in float16.
+    """All public functions in float16, as ``ToMixedPrecision`` of the reference system makes them.
 
         y = R.matmul(x, w)        →        y = R.astype(R.matmul(x_f16, w_f16), "float32")
 
