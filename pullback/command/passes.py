@@ -39,7 +39,11 @@ _TRAINING = (
     utils.AppendLoss, setup_trainer.SetupTrainer, join_run.JoinRun, distribution.DataParallel, distribution.ZeRO,
     pack_constants.PackConstants,
 )  # fmt: skip
-_OF_FUNCTIONS = (ModulePass, PrintIR, Sequential, relay.transform.ApplyPassToFunction)  # made of Python functions
+_NO_PASSES = (  # bases, and what is made of Python's functions
+    Pass, graph.FunctionPass, relay.transform.FunctionPass, ModulePass, PrintIR, Sequential,
+    relay.transform.ApplyPassToFunction,
+)  # fmt: skip
+_GIVEN = ("machine", "groups")  # the arguments of passes that are the compiler's
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,8 @@ class Entry:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """What can be given: all but what the compiler gives itself."""
-        kinds = self.kinds
-        return {n: p for n, p in self.signature.parameters.items() if n != "groups" and kinds.get(n) is not Machine}
+        """What can be given."""
+        return {name: parameter for name, parameter in self.signature.parameters.items() if name not in _GIVEN}
 
     @functools.cached_property
     def kinds(self) -> dict[str, Any]:
@@ -72,21 +75,19 @@ class Entry:
         return f"{self.name}({', '.join(texts)})" if texts else self.name
 
     @property
+    def texts(self) -> list[str]:
+        """What is written about it: in the first lines of its file, where these are its own, and in its docstring."""
+        file, own = inspect.getdoc(inspect.getmodule(self.make)) or "", inspect.getdoc(self.make) or ""
+        return [file, own] if file.startswith(f"{self.name}: ") else [own]
+
+    @property
     def about(self) -> str:
-        """One line: what the file of the pass says of it first, or the pass itself."""
-        module, own = inspect.getdoc(inspect.getmodule(self.make)) or "", inspect.getdoc(self.make) or ""
-        text = module.removeprefix(f"{self.name}: ") if module.startswith(f"{self.name}: ") else own
-        sentence = re.split(r"[.:;](?:\s|$)", text.partition("\n\n")[0].replace("\n", " "), maxsplit=1)[0]
+        """The first sentence of that, in one line."""
+        paragraph = self.texts[0].removeprefix(f"{self.name}: ").partition("\n\n")[0].replace("\n", " ")
+        sentence = re.split(r"[.:;](?:\s|$)", paragraph, maxsplit=1)[0]
         plain = re.sub(r":\w+:`([^`]*)`|``", r"\1", sentence)
         word = plain.partition(" ")[0]
         return plain[:1].lower() + plain[1:] if word[1:] == word[1:].lower() else plain
-
-    @property
-    def documentation(self) -> str:
-        """All that is written about it."""
-        module, own = inspect.getdoc(inspect.getmodule(self.make)) or "", inspect.getdoc(self.make) or ""
-        parts = [module, own] if module.startswith(f"{self.name}:") else [own]
-        return "\n\n".join([self.usage, *parts])
 
 
 @functools.cache
@@ -103,19 +104,12 @@ def table() -> tuple[Entry, ...]:
 
 def _offered(room: types.ModuleType) -> dict[str, Callable[..., Pass]]:
     """The passes, and the functions that make one, among the names that a module offers."""
-    names = getattr(room, "__all__", None) or [n for n, v in vars(room).items() if _home(v) == room.__name__]
-    values = {name: getattr(room, name) for name in names}
+    values = {name: getattr(room, name) for name in room.__all__}
     return {name: value for name, value in values.items() if _is_pass(value) or _makes_one(value)}
 
 
-def _home(value: Any) -> str:
-    return getattr(value, "__module__", "")
-
-
 def _is_pass(value: Any) -> bool:
-    if not (inspect.isclass(value) and issubclass(value, Pass)) or value in _OF_FUNCTIONS:
-        return False
-    return value.run is not Pass.run and not value.__name__.endswith("FunctionPass") and value.__name__ != "KernelPass"
+    return inspect.isclass(value) and issubclass(value, Pass) and value not in _NO_PASSES
 
 
 def _makes_one(value: Any) -> bool:
@@ -148,7 +142,8 @@ def documentation(name: str) -> str:
     Raises NameNotFound, with the nearest name, where there is none.
     """
     found = [entry for entry in table() if entry.name == name] or [find(name, GRAPH)]
-    return "\n\n\n".join(f"{entry.documentation}\n\nIt is a pass over modules of {entry.language}." for entry in found)
+    texts = ([e.usage, *e.texts, f"It is a pass over modules of {e.language}."] for e in found)
+    return "\n\n\n".join(map("\n\n".join, texts))
 
 
 def parsed(text: str, language: str, target: Target) -> list[Pass]:
@@ -194,8 +189,9 @@ def _made(node: ast.expr, text: str, language: str, target: Target) -> Pass:
     missing = [n for n, p in entry.options.items() if p.default is p.empty and n not in given]
     if missing:
         raise ArgumentError(f"{entry.name} needs {' and '.join(missing)}", hint=_hint(entry))
-    machines = {name: machine_of(target) for name, kind in entry.kinds.items() if kind is Machine}
-    return entry.make(**given, **machines)
+    if "machine" in entry.signature.parameters:
+        given["machine"] = machine_of(target)
+    return entry.make(**given)
 
 
 def _hint(entry: Entry) -> str:

@@ -24,6 +24,8 @@ from pullback.tir.stmt import BufferStore, PrimFunc
 from pullback.tir.visitor import statements
 from pullback.tir.workspace import lift_workspaces
 
+__all__ = ["AdjointKernel", "CheckAccesses", "DefineOutputs", "IndependentLanes", "LiftWorkspaces", "Specialize"]
+
 
 @dataclass(frozen=True)
 class KernelPass(Pass):
