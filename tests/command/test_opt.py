@@ -411,6 +411,19 @@ def test_all_stages_are_read_again(model: str) -> None:
         assert call("opt", "-", input=text).stdout == text
 
 
+def test_checks_of_lowered_functions_are_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "model.txt"
+    file.write_text(
+        graph("""
+        def main(x: {2, 3}):
+            return R.sort(x)
+    """)
+    )
+    text = call("opt", str(file), "--after", "lowered", "--target", TARGET).stdout
+    assert "R.check(" in text
+    assert call("opt", "-", input=text).stdout == text
+
+
 def test_mistakes_about_stages(model: str, tmp_path: Path) -> None:
     assert "there is no stage 'fusd': did you mean fused?" in call("opt", model, "--after", "fusd", code=1).stderr
     assert "nothing is before the source" in call("opt", model, "--before", "source", code=1).stderr
