@@ -76,6 +76,8 @@ _SUM = TensorStructInfo((), "float64")
 class JoinRun(Pass):
     """Add ``train`` to a trainer module: a training over ``rows`` rows as one function.
 
+        for batch in batches: __step(batch, …)        →        train(inputs, targets, params, …, epochs, order)
+
     ``batch_size``: by default that of the model. The last batch of an epoch has the rows that are left, unless
     ``drop_last``. ``max_epochs``: the first size of ``order``; by default it is symbolic. To ask for more epochs than
     ``order`` has rows is an error when it runs, and so is a row number that is none.
@@ -89,8 +91,8 @@ class JoinRun(Pass):
     >>> found = vm["train"]((x,), (y,), params, states, optim_states, epochs, order)
     >>> losses, done, params, states, optim_states = found
 
-    Raises ArgumentError for what is no trainer module and for numbers that make no batch, and UserError where the model
-    cannot be derived for batches of that size, and for a module of several ranks.
+    Checks: raises ArgumentError for what is no trainer module and for numbers that make no batch, and UserError where
+    the model cannot be derived for batches of that size, and for a module of several ranks. The step's functions stay.
     """
 
     rows: int

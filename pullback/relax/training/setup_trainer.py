@@ -106,7 +106,7 @@ class SetupTrainer(Pass):
 
     ``distributed``: over which ranks, and how: what ``DataParallel`` and ``ZeRO`` do to a finished module.
 
-    Raises a UserError that says what of the above does not hold.
+    Checks: raises a UserError that says what of the above does not hold.
     """
 
     loss: Loss

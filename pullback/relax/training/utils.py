@@ -33,7 +33,12 @@ from pullback.tir.expr import Var as SizeVar
 class AppendLoss(Pass):
     """Add the function ``new_func_name``, by default ``<func_name>_loss``: the backbone with the loss on top.
 
+        def backbone(x, w): … return out        →        def backbone_loss(x, w, targets): … return loss
+
     See :func:`append_loss`; ``loss_function`` is commonly what a :class:`~pullback.relax.training.loss.Loss` returns.
+
+    Checks: raises ArgumentError where ``func_name`` is a kernel, or the backbone's results do not fit the loss, and
+    where the loss is no float scalar.
     """
 
     func_name: str
