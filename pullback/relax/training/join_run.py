@@ -78,21 +78,27 @@ class JoinRun(Pass):
 
         for batch in batches: __step(batch, …)        →        train(inputs, targets, params, …, epochs, order)
 
-    ``batch_size``: by default that of the model. The last batch of an epoch has the rows that are left, unless
-    ``drop_last``. ``max_epochs``: the first size of ``order``; by default it is symbolic. To ask for more epochs than
-    ``order`` has rows is an error when it runs, and so is a row number that is none.
-
-    ``stop``: a function of graph values, ``stop(epoch, losses)``, which is asked after each epoch: its number, from 0
-    on, and the losses so far, with NaN behind them. It gives a bool scalar: whether that was the last epoch.
-
     >>> module = SetupTrainer(loss, optimizer, [prediction_info, target_info])(model)
     >>> module = JoinRun(rows=len(x), stop=lambda epoch, losses: R.take(losses, epoch) < 0.1)(module)
     >>> vm = relax.VirtualMachine(pullback.compile(module), device)
     >>> found = vm["train"]((x,), (y,), params, states, optim_states, epochs, order)
     >>> losses, done, params, states, optim_states = found
 
-    Checks: raises ArgumentError for what is no trainer module and for numbers that make no batch, and UserError where
-    the model cannot be derived for batches of that size, and for a module of several ranks. The step's functions stay.
+    Args:
+        rows: of the data.
+        batch_size: by default that of the model. The last batch of an epoch has the rows that are left, unless
+            ``drop_last``.
+        drop_last: leaves out the rows at the end that are no whole batch.
+        max_epochs: the first size of ``order``; by default it is symbolic. To ask for more epochs than ``order`` has
+            rows is an error when it runs, and so is a row number that is none.
+        stop: a function of graph values, ``stop(epoch, losses)``, which is asked after each epoch: its number, from 0
+            on, and the losses so far, with NaN behind them. It gives a bool scalar: whether that was the last epoch.
+
+    Raises:
+        ArgumentError: for what is no trainer module and for numbers that make no batch.
+        UserError: where the model cannot be derived for batches of that size, and for a module of several ranks.
+
+    Checks: as above. The step's functions stay.
     """
 
     rows: int
