@@ -40,8 +40,8 @@ class Contraction:
         y[i, j] = f(c[i, j], …)                         acc[r, j] = fma(a[r, k], b[k, j], acc[r, j])      in registers
                                                         y[r, j] = f(acc[r, j], …)
 
-    How it is blocked on the nominal machine says whether it is a contraction, and in which order its sums are taken. The
-    machine's own way is taken where that is the same.
+    How it is blocked on the nominal machine says whether it is a contraction, and in which order its sums are taken.
+    The machine's own way is taken where that is the same.
 
     Checks: sizes are known, there is one reduction, a sum of products of two factors, and what follows it is
     elementwise in its shape. Products of which each has elements of its own are left to Reduction.
