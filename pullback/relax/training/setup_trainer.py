@@ -108,6 +108,8 @@ class SetupTrainer(Pass):
 
     Raises:
         UserError: what does not hold of the above.
+
+    Checks: as above.
     """
 
     loss: Loss
