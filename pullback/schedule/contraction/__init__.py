@@ -1,7 +1,8 @@
 """Contraction: matmuls and convolutions of every kind, with elementwise work on the result while it is in registers.
 
 ``problem/`` says what is computed, ``plan/`` how it is blocked, ``emit/`` writes the loops. Each imports only those
-before it, and ``emit/`` of ``plan/`` only the finished :class:`~.plan.blocking.Blocking`."""
+before it, and ``emit/`` of ``plan/`` only the finished :class:`~.plan.blocking.Blocking`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Contraction:
     """``anchor[o…] = Σ_{k…} a·b``, then elementwise stages of the anchor's shape.
 
     How it is blocked on the nominal machine says whether it is a contraction, and in which order its sums are taken.
-    The machine's own way is taken where that is the same."""
+    The machine's own way is taken where that is the same.
+    """
 
     group: Group
     problem: Problem
