@@ -257,7 +257,7 @@ def test_only_files_named_for_it_need_pytorch() -> None:
 
 
 CONTRACTION = "pullback.schedule.contraction"
-WINGS = ("figures", "problem", "plan", "emit")  # from the bottom up
+WINGS = ("figures", "problem", "plan", "emit", "describe")  # from the bottom up
 FINISHED = f"{CONTRACTION}.plan.blocking"  # all of plan that emit knows
 
 

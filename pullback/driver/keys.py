@@ -23,7 +23,7 @@ from pullback.ir.op import Op, all_packaged, is_packaged
 from pullback.relax.analysis import called_functions, post_order_visit
 from pullback.relax.expr import Call, Expr, Function, Tuple
 from pullback.relax.op.kernel import kernel_of
-from pullback.relax.op_calls import inner_op, lacks_state
+from pullback.relax.op_calls import inner_op, is_op_call, lacks_state
 from pullback.relax.struct_info import TensorStructInfo, symbolic_vars
 from pullback.relax.transform.checkpoints import is_copy
 from pullback.relax.transform.compose import looks_at_values, stand_ins
@@ -130,7 +130,7 @@ def _stand_in(argument: Expr | GlobalVar) -> Any:
 
 def _is_checked(call: Call) -> bool:
     """Whether a call, or one of those it is made of, checks values as it runs: its message shows the call's place."""
-    if not isinstance(call.op, Op):
+    if not is_op_call(call):
         return False
     if call.op.family == "control":  # it may need too many steps
         return True

@@ -1,4 +1,4 @@
-"""Other limits of the blocking of contractions, so that small problems take the ways of large ones."""
+"""Other limits of the blocking of contractions, so that small problems are blocked as large ones are."""
 
 from __future__ import annotations
 

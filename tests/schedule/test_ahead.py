@@ -7,7 +7,7 @@ import pytest
 
 from pullback import te, tir
 from pullback.schedule.choose import recognize
-from pullback.schedule.contraction.emit import prefetch as ahead
+from pullback.schedule.contraction.emit import prefetch
 from pullback.schedule.contraction.figures import Figures
 from pullback.schedule.group import Machine
 from pullback.tir import interpreter as tir_interpreter
@@ -65,5 +65,5 @@ def test_columns_from_a_farther_cache_are_asked_for_some_terms_before(first, reg
         (m, n), lambda i, j: te.sum((a[axis.var, i] if left else a[i, axis.var]) * b[axis.var, j], axis)
     )
     run(group_of(product, machine=Machine(64, registers)))
-    wanted = {(i, j) for i in range(ahead.TERMS_AHEAD, k) for j in (*range(0, n, 16), n - 1)}
+    wanted = {(i, j) for i in range(prefetch.TERMS_AHEAD, k) for j in (*range(0, n, 16), n - 1)}
     assert asked >= wanted if asks else not asked

@@ -135,8 +135,8 @@ def test_matrices_whose_lines_compete_for_cache_sets_are_copied_into_panels(left
             return te.sum((a[axis.var, i] if left else a[i, axis.var]) * b[axis.var, j], axis)
 
         ((_, blocking),) = recognize(group_of(te.compute((m, n), element, "matmul"), machine=Machine())).parts
-        assert (blocking.packing[blocking.a] == Packing.PANELS) == (left and packed[0])
-        assert (blocking.packing[blocking.b] == Packing.PANELS) == packed[1]
+        assert (blocking.packing[blocking.a] is Packing.PANELS) == (left and packed[0])
+        assert (blocking.packing[blocking.b] is Packing.PANELS) == packed[1]
 
 
 @pytest.mark.parametrize("batch", [(), (3,)])
@@ -161,7 +161,7 @@ def test_panels_of_rows_and_columns(m, k, n, left, batch, monkeypatch):
 def test_a_region_has_the_axis_of_memory_innermost_also_beside_axes_of_one_element():
     """So that it is copied by vectors: an image of one channel."""
     ((problem, blocking),) = recognize(group_of(product("forward", (2, 1, 12, 12, 6, 5, 1, 2), False))).parts
-    (factor,) = (f for f, way in blocking.packing.items() if way == Packing.REGION)
+    (factor,) = (f for f, way in blocking.packing.items() if way is Packing.REGION)
     assert Region(problem, factor, blocking.inner, blocking.column).shape[-1] > 1
 
 
@@ -414,7 +414,7 @@ def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy
     limit(monkeypatch, vector_axes=lambda *args: vector_axes(*args)[:1])
     group = group_of(product("weight", shape, False))
     ((problem, blocking),) = recognize(group).parts
-    assert blocking.a.is_window and blocking.split_k > 1 and blocking.packing[blocking.b] == Packing.REGION
+    assert blocking.a.is_window and blocking.split_k > 1 and blocking.packing[blocking.b] is Packing.REGION
     assert tasks_of_rows(problem, blocking.b, blocking.inner) < problem.work / problem.depth / 8
     run(group)
 
@@ -450,7 +450,7 @@ def test_which_sums_are_parted(sizes, way):
     """Those of a matrix that leaves the second cache, where a few thousand terms remain for each part, unless each
     thread has many columns for few rows."""
     m, n, depth = sizes
-    turned_too = way == Packing.REGION
+    turned_too = way is Packing.REGION
     a, b = te.placeholder((m, depth), name="a"), te.placeholder((n, depth) if turned_too else (depth, n), name="b")
     k = te.reduce_axis(depth)
     product = te.compute(
@@ -547,11 +547,11 @@ def test_few_rows_do_not_read_a_large_matrix_from_page_to_page(rows, machine):
     assert blocking.column is problem.outputs[-1]
     assert (
         blocking.b.source is b
-        and blocking.packing[blocking.b] == Packing.DIRECT
+        and blocking.packing[blocking.b] is Packing.DIRECT
         and not crosses_pages(problem, blocking)
     )
     across = _along(problem, problem.outputs[0])  # of 12 rows and more, rounds copy what would be read so
-    assert crosses_pages(problem, across) or across.packing[across.a] == Packing.ROUND
+    assert crosses_pages(problem, across) or across.packing[across.a] is Packing.ROUND
     assert cost(problem, across) > cost(problem, blocking)
     small = te.placeholder((2048, 512), name="b")
     product = te.compute((rows, 512), lambda i, j: te.sum(a[i, k.var] * small[k.var, j], k), "product")

@@ -103,8 +103,8 @@ def matrix_product(
 def test_a_matrix_of_few_columns_is_turned(m: int, n: int, k: int, batch: tuple[int, ...], is_second: bool) -> None:
     """Of the two factors one lies along the terms, and tasks turn their part of the other."""
     group = matrix_product(m, n, k, batch) if is_second else matrix_product(n, m, k, batch, "k", "n")
-    ways = [blocking.packing for _, blocking in parts_of(group) if blocking.lane_axis is not None]
-    assert ways and all({*way.values()} == {Packing.DIRECT, Packing.REGION} for way in ways)
+    packings = [blocking.packing for _, blocking in parts_of(group) if blocking.lane_axis is not None]
+    assert packings and all({*p.values()} == {Packing.DIRECT, Packing.REGION} for p in packings)
     run(group)
     check_natively(group)
 

@@ -40,10 +40,10 @@ def product(batch: tuple[int, ...], m: int, n: int, depths: tuple[int, ...], a_f
     return te.compute((*batch, m, n), lambda *at: te.sum(term(*at), sums), "product")
 
 
-def ways_of(group: Group) -> tuple[str, str, int]:
+def packing_of(group: Group) -> tuple[str, str, int]:
     ((problem, blocking),) = recognize(group).parts
-    ways = {f.source.name: way for f, way in blocking.packing.items()}
-    return ways["a"], ways["b"], round_count(problem, blocking.inner)
+    schemes = {f.source.name: scheme for f, scheme in blocking.packing.items()}
+    return schemes["a"], schemes["b"], round_count(problem, blocking.inner)
 
 
 @pytest.mark.parametrize("a_first", [False, True])
@@ -64,10 +64,10 @@ def test_sums_are_those_of_the_matrices_where_they_lie(batch, m, n, depths, a_fi
     )
     result = product(batch, m, n, depths, a_first)
     plain = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20))
-    assert Packing.ROUND not in ways_of(plain)
+    assert Packing.ROUND not in packing_of(plain)
     copying = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=0))
-    a, b, rounds = ways_of(copying)
-    assert b == Packing.ROUND and (a == Packing.ROUND) == a_first and rounds > 1
+    a, b, rounds = packing_of(copying)
+    assert b is Packing.ROUND and (a is Packing.ROUND) == a_first and rounds > 1
     assert [x.tobytes() for x in run(copying)] == [x.tobytes() for x in run(plain)]
 
 
@@ -84,9 +84,9 @@ def test_copies_have_lines_of_each_tile(rows, monkeypatch):
     ((problem, blocking),) = recognize(copying).parts
     terms = blocking.inner[problem.reduced[0]]
     tiles, _, *copied = RoundCopy.of(problem, blocking.b, blocking).buffer.shape
-    assert blocking.packing[blocking.b] == Packing.ROUND and copied == [terms | 1, blocking.tile.columns]
+    assert blocking.packing[blocking.b] is Packing.ROUND and copied == [terms | 1, blocking.tile.columns]
     assert tiles == -(-blocking.inner[blocking.column] // blocking.tile.columns)
-    is_copied = blocking.packing[blocking.a] == Packing.ROUND
+    is_copied = blocking.packing[blocking.a] is Packing.ROUND
     assert is_copied == (blocking.tile.rows in (1, 2, 3, 4, 6, 7, 8))
     if is_copied:
         width = 1 << (blocking.tile.rows - 1).bit_length()
@@ -127,8 +127,8 @@ def test_large_matrices_that_are_read_often_are_copied(machine, batch, sizes, is
     m, n, depth = sizes
     tiles = "small" if machine.registers == 16 else "large"
     machine = dataclasses.replace(machine, second_bytes=512 << 10)
-    _, b, _ = ways_of(group_of(product(batch, m, n, (depth,), False), machine=machine))
-    assert (b == Packing.ROUND) == (is_copied in (tiles, "both"))
+    _, b, _ = packing_of(group_of(product(batch, m, n, (depth,), False), machine=machine))
+    assert (b is Packing.ROUND) == (is_copied in (tiles, "both"))
 
 
 @pytest.mark.parametrize(("columns", "is_copied"), [(2560, True), (1536, False)], ids=str)
@@ -136,8 +136,8 @@ def test_panels_are_made_of_what_stays_near(columns, is_copied):
     """Lines whole powers of two apart compete for a few sets of the caches: else the matrix would be read in place. Nor
     does a task copy all terms of a few columns."""
     for m in (24, 48):
-        _, b, _ = ways_of(group_of(product((), m, columns, (1024,), False), machine=Machine(32, 16)))
-        assert (b == Packing.ROUND) == is_copied
+        _, b, _ = packing_of(group_of(product((), m, columns, (1024,), False), machine=Machine(32, 16)))
+        assert (b is Packing.ROUND) == is_copied
 
 
 SMALL_TILES = Machine(32, 16, second_bytes=512 << 10)
@@ -151,7 +151,7 @@ def test_panels_of_a_large_matrix_stay_in_the_second_cache_for_many_rows(depth, 
     group = group_of(product((), 1024, 2048, (depth,), False), machine=LARGE_TILES)
     ((problem, blocking),) = recognize(group).parts
     (row, step), column = blocking.rows[-1], blocking.column
-    assert blocking.packing[blocking.b] == Packing.PANELS
+    assert blocking.packing[blocking.b] is Packing.PANELS
     assert [blocking.inner[k] for k in problem.reduced] == [terms]
     assert step < blocking.inner[row] <= PANEL_ROWS + step
     panels = blocking.inner[column] // blocking.tile.columns
@@ -169,8 +169,8 @@ def test_blocks_of_panels_compute_the_same_sums(sizes, monkeypatch):
     limit(monkeypatch, l2=256, l1=256, TASKS=2, _MANY_TASKS=2, PANEL_ROWS=8, _MOST_PANELS=2)
     for second, is_whole in ((180 * depth, True), (100 * depth, False)):
         group = group_of(result, machine=dataclasses.replace(large, second_bytes=second))
-        _, b, rounds = ways_of(group)
-        assert b == Packing.PANELS and (rounds == 1) == is_whole
+        _, b, rounds = packing_of(group)
+        assert b is Packing.PANELS and (rounds == 1) == is_whole
         assert [x.tobytes() for x in run(group)] == [x.tobytes() for x in expected]
 
 
@@ -221,7 +221,7 @@ def test_rounds_of_whole_lines_keep_the_order_of_a_sum(sizes, monkeypatch):
     expected = run(group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20)))
     limit(monkeypatch, TASKS=4, _APART=64, _FEW_LINES=(2, 2), l1=3000)
     group = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=0))
-    a, b, rounds = ways_of(group)
+    a, b, rounds = packing_of(group)
     assert (a, b) == (Packing.DIRECT, Packing.DIRECT) and rounds > 3
     assert [x.tobytes() for x in run(group)] == [x.tobytes() for x in expected]
 
@@ -249,7 +249,7 @@ def test_few_rows_read_a_large_matrix_once(sizes, expected):
     if expected is None:
         assert not is_read_once(problem, blocking.b, column)
     else:
-        assert found == expected and blocking.packing[blocking.b] == Packing.DIRECT and blocking.split_k is None
+        assert found == expected and blocking.packing[blocking.b] is Packing.DIRECT and blocking.split_k is None
 
 
 @pytest.mark.parametrize("a_first", [False, True])
@@ -286,7 +286,7 @@ def test_a_matrix_that_lies_across_is_copied_along_its_lines():
     for m, n in ((1500, 32), (32, 1500)):
         group = group_of(product((), m, n, (700,), True), machine=SMALL_TILES)
         ((problem, blocking),) = recognize(group).parts
-        assert problem.extents[blocking.column] == 1500 and blocking.packing[blocking.b] == Packing.ROUND
+        assert problem.extents[blocking.column] == 1500 and blocking.packing[blocking.b] is Packing.ROUND
 
 
 def test_columns_are_copied_beside_rows():

@@ -10,8 +10,7 @@ import pytest
 from pullback import te
 from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
-from pullback.schedule.contraction.plan import runs
-from pullback.schedule.contraction.plan import tails as cuts
+from pullback.schedule.contraction.plan import runs, tails
 from pullback.schedule.contraction.plan.blocking import Blocking
 from pullback.schedule.contraction.plan.runs import row_length, run_length
 from pullback.schedule.group import Group, Machine
@@ -35,7 +34,7 @@ SHAPES = [  # images, channels, height, width, filters, taps, stride, padding
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever may run on does."""
     limit(monkeypatch, _RUNS=(1000.0, 1000.0), _TAPS=0.0)
-    monkeypatch.setattr(cuts, "may_run", lambda problem, blocking: True)
+    monkeypatch.setattr(tails, "may_run", lambda problem, blocking: True)
     monkeypatch.setattr(runs, "_LEAST", 1)
 
 
@@ -188,7 +187,7 @@ def test_images_whose_rows_are_not_neighbours_in_memory(order: tuple[int, ...]) 
 
 def test_channels_innermost_and_functions_do_not(monkeypatch) -> None:
     """There vectors are channels; and an elementary function is computed for a whole tile of results."""
-    monkeypatch.setattr(cuts, "_RUNS", (1000.0, 1000.0))
+    monkeypatch.setattr(tails, "_RUNS", (1000.0, 1000.0))
     shape = (8, 14, 13, 9, 4, 3, 1, 1)
     assert all(b.run is None for b in blockings(group_of(product("forward", shape, True), machine=WIDE)))
     y = product("forward", shape, False)

@@ -84,7 +84,7 @@ def test_a_transposed_matrix_that_few_rows_read_is_turned_by_its_tasks(region_by
     limit(monkeypatch, streamed=1, region=region_bytes)
     group = group_of(matmul(5, 83, 19, transposed=True))
     ((_, blocking),) = Contraction.recognize(group).parts
-    assert blocking.packing[blocking.b] == Packing.REGION and blocking.split_k is None
+    assert blocking.packing[blocking.b] is Packing.REGION and blocking.split_k is None
     run(group)
 
 

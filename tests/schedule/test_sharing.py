@@ -59,7 +59,7 @@ def test_tasks_copy_columns_that_no_other_one_reads(batch, m, n, depth, is_own):
 def test_threads_divide_columns_that_they_copied(m, n, depth, by_rows):
     group = group_of(turned_product((), m, n, depth), machine=Machine())
     ((problem, blocking),) = recognize(group).parts
-    assert blocking.packing[blocking.b] == Packing.PANELS
+    assert blocking.packing[blocking.b] is Packing.PANELS
     assert is_by_rows(problem, blocking) == by_rows
     assert by_rows or blocking.inner[blocking.column] < n
     run(group)

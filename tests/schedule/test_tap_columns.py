@@ -7,7 +7,7 @@ import pytest
 from pullback import te
 from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
-from pullback.schedule.contraction.plan import tails as cuts
+from pullback.schedule.contraction.plan import tails
 from pullback.schedule.contraction.plan.alternatives import choice_of, chosen, other_tasks, other_tiles
 from pullback.schedule.contraction.plan.tap_columns import tap_length
 from pullback.schedule.group import Group, Machine
@@ -30,8 +30,8 @@ SHAPES = [  # images, channels, height, width, filters, taps, stride, padding
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever may go on from tap to tap does."""
-    monkeypatch.setattr(cuts, "_TAPS", 1000.0)
-    monkeypatch.setattr(cuts, "_WASTES", (0.0, 0.0))
+    monkeypatch.setattr(tails, "_TAPS", 1000.0)
+    monkeypatch.setattr(tails, "_WASTES", (0.0, 0.0))
 
 
 def weight_gradient(x, dy, taps, dtype="float32", strides=1, padding=0, dilation=1, groups=1, is_last=True) -> Group:

@@ -27,8 +27,9 @@ from pullback.relax.analysis import called_functions
 from pullback.relax.expr import Call, Constant, Expr, Function, Tuple, as_relax
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_call_tir, kernel_name, kernel_operands
+from pullback.tir.arithmetic import numpy_dtype
 from pullback.tir.expr import Buffer, BufferLoad, Var
-from pullback.tir.interpreter import numpy_dtype, run
+from pullback.tir.interpreter import run
 from pullback.tir.stmt import Allocate, BufferStore, Check, For, KernelCall, Let, Prefetch, PrimFunc, Seq, Stmt, seq
 from pullback.tir.visitor import Mutator, Substitute, walk
 

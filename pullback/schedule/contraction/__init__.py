@@ -1,7 +1,8 @@
 """Contraction: matmuls and convolutions of every kind, with elementwise work on the result while it is in registers.
 
 ``problem/`` says what is computed, ``plan/`` how it is blocked, ``emit/`` writes the loops. Each imports only those
-before it, and ``emit/`` of ``plan/`` only the finished :class:`~.plan.blocking.Blocking`."""
+before it, and ``emit/`` of ``plan/`` only the finished :class:`~.plan.blocking.Blocking`.
+"""
 
 from __future__ import annotations
 

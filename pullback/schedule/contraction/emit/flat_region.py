@@ -1,5 +1,6 @@
 """A region whose last two axes are one in memory, so that vectors go on from a row to the next one, or from the
-channels of a place to those of the next."""
+channels of a place to those of the next.
+"""
 
 from __future__ import annotations
 

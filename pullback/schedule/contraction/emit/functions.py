@@ -85,7 +85,8 @@ class _Functions:
     """A rule that replaces calls by what they are at an element, innermost first, equal ones by the same.
 
     ``kept``: where the element's sum is kept, in the second row of a function's values of its type. What a loop over
-    all elements writes stays in memory; a buffer of its own would be made registers."""
+    all elements writes stays in memory; a buffer of its own would be made registers.
+    """
 
     def __init__(self, number: PrimExpr, size: int, acc: BufferLoad) -> None:
         self.number, self.size, self.acc = number, size, acc

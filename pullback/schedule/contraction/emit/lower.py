@@ -6,12 +6,12 @@
             acc = register tile of rows × columns, 0
             for k in the axes of the sum:
                 for j in vectorized(columns): for r in unrolled(rows): acc[r, j] = fma(a[r, k], b[k, j], acc[r, j])
-            for j: for r: out[r, j] = f(acc[r, j], …)              (transposed_store.py: or transposed in registers
-            before)
+            for j: for r: out[r, j] = f(acc[r, j], …)              (or transposed in registers: transposed_store.py)
 
 A long sum takes its terms in rounds, and the task spills ``acc`` to memory of its own from round to round. With split-K
 it spills partial sums to a workspace, and a second loop adds them up, pair by pair, and runs the epilogue. Each element
-is one sum, in an order that the shapes fix."""
+is one sum, in an order that the shapes fix.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ Place = Mapping[Var, PrimExpr]
 class Panels:
     """The panels of one factor. ``element``: of it, at these values of its axes; those left out stand for themselves.
 
-    ``axis``: the one along which it is cut up, that of the tile's columns or rows."""
+    ``axis``: the one along which it is cut up, that of the tile's columns or rows.
+    """
 
     def __init__(
         self, problem: Problem, blocking: Blocking, factor: Factor, scope: str, element: Callable[[Place], PrimExpr]

@@ -24,7 +24,8 @@ most often the same thread's. Images are left alone: their regions are in fewer 
 prefetchers follow (43 convolutions: 1.01 of the time).
 
 The sums take longer than memory does to answer. A core tracks some dozen outstanding lines, and would have none left
-for the factors, were all prefetched at once."""
+for the factors, were all prefetched at once.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ once, a long piece of each line at a time.
         for register tile: acc[r, j] += Σ_k a[r, round + k] · copy[tile, k, j]
 
 So a tile reads one term after the other, whole lines of all sets of L1. Where lines of memory are along the terms,
-those of the copy are, too."""
+those of the copy are, too.
+"""
 
 from __future__ import annotations
 

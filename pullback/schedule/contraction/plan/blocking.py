@@ -44,7 +44,8 @@ class Draft:
 
     ``inner``: how many values of an axis one task (or, of an axis of the sum, one round of a task) covers. A task keeps
     its sums from round to round. ``split_k``: the rounds are divided among so many partial sums, which a second loop
-    adds up; 1: each task's sums are stored in lines of their own first."""
+    adds up; 1: each task's sums are stored in lines of their own first.
+    """
 
     column: Var
     a: Factor

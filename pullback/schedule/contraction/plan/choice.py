@@ -1,5 +1,6 @@
 """The blocking of a contraction, chosen analytically: from sizes, strides, the width of vectors and the number of
-registers."""
+registers.
+"""
 
 from __future__ import annotations
 

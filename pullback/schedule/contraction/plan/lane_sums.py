@@ -4,7 +4,8 @@
 
 The gradient of a few channels' weights, as that of groups, has axes of 3, 4 or 7 values, and sums over an image whose
 rows are contiguous in both factors: lanes are idle at the end of a row only, and nothing is transposed. Of a matrix
-times one of a few columns, the first is so, and each task transposes what it reads of the other."""
+times one of a few columns, the first is so, and each task transposes what it reads of the other.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ def register_tiles(problem: Problem, a: Factor, row_axes: list[Var], column: Var
     """Register tiles of one axis or two, the best first; of equal ones that whose rows lie closest in memory.
 
     The time includes storing the results, which is dear where neither columns nor rows are contiguous. ``row_axes``
-    come in the order of their distance in memory."""
+    come in the order of their distance in memory.
+    """
     columns, registers = problem.extents[column], problem.group.machine.registers
     found: list[tuple[float, Rows, Tile]] = []
     for k, v in enumerate(row_axes):

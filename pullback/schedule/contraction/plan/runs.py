@@ -6,7 +6,8 @@
 A region's rows are contiguous, each as long as the taps make it. So the same taps of all rows are one row, and few
 lanes are idle: the S - W between two rows of results, which nobody reads, where vectors along x would leave 10 of 32.
 The zeros at the end of a padded row are those that the next one begins with: S = W + (taps - 1) / 2. The sums of a
-tile's rows are spilled until the results of a task are stored, row by row."""
+tile's rows are spilled until the results of a task are stored, row by row.
+"""
 
 from __future__ import annotations
 

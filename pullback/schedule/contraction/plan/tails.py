@@ -3,7 +3,8 @@
     for j in 17:   →   for j in 16;  for j in 16 … 17        with lanes of 16
 
 Both are contractions of their own. The vectors of the first are full, the other may have another vector axis, an axis
-of the sum if that is better. Vectors that go on from row to row or from tap to tap have no such tail."""
+of the sum if that is better. Vectors that go on from row to row or from tap to tap have no such tail.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def is_by_rows(problem: Problem, draft: Draft) -> bool:
 
     A thread does neighbouring tasks, so the outer axis divides its factor, and with columns that stay in L2 that should
     be the larger one. Then a thread also owns whole lines of the result: the weights that a step updates stay in its
-    cache from step to step, and no prefetcher asks for lines that another thread is writing."""
+    cache from step to step, and no prefetcher asks for lines that another thread is writing.
+    """
     a, b = draft.a, draft.b
     if draft.has_region or not draft.rows:
         return False

@@ -22,7 +22,8 @@ def vector_axis_cost(
     """Time with vectors along the axis, relative to perfect vectors.
 
     ``store``: FMAs that storing a result costs, if it is no scatter. ``packed``: how many elements of a factor all
-    tasks pack, where that is more than it has."""
+    tasks pack, where that is more than it has.
+    """
     extent, figures = problem.extents[v], problem.figures
     cost = -(-extent // problem.lanes) * problem.lanes / extent
     if v is not problem.outputs[-1]:

@@ -1,6 +1,8 @@
 """Padding: sources that are constant outside some bounds.
 
-select(1 <= y and y < 9 and …, value, 0)          bounds of y: 1 and 9
+    select(1 <= y and y < 9 and …, value, 0)          bounds of y: 1 and 9
+
+Between the bounds of an axis nothing has to be compared.
 """
 
 from __future__ import annotations
