@@ -216,7 +216,7 @@ def test_regions_across_memory_are_turned_in_registers(shape, lanes, monkeypatch
 )
 def test_tasks_that_would_copy_the_same_elements_take_parts_of_the_sums(kind, shape, monkeypatch):
     """Of all rows of the image, instead of all terms of a few rows; zeros are left out all the same."""
-    limit(monkeypatch, region=1024, pack=1000, PARTS=2)
+    limit(monkeypatch, region=1024, pack=1000, pack_row=1000, PARTS=2)
     group = group_of(product(kind, shape, False))
     ((problem, blocking),) = recognize(group).parts
     assert blocking.split_k is not None and problem.extents[problem.reduced[-1]] > 1

@@ -12,13 +12,13 @@ from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
 from pullback.schedule.contraction.emit.round_copy import RoundCopy, _apart
 from pullback.schedule.contraction.figures import KBlock
+from pullback.schedule.contraction.plan import register_tiles
 from pullback.schedule.contraction.plan.blocking import Packing
 from pullback.schedule.contraction.plan.choice import _along
 from pullback.schedule.contraction.plan.cost import cost
 from pullback.schedule.contraction.plan.counts import round_count
 from pullback.schedule.contraction.plan.k_rounds import PANEL_ROWS
 from pullback.schedule.contraction.plan.one_pass import is_read_once, is_streamed
-from pullback.schedule.contraction.plan.register_tiles import register_tiles
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.tiles import Tile

@@ -33,7 +33,7 @@ class Figures:
     large: int = 1 << 20  # of a matrix that does not stay in L2
     leaves_l2: int = 1280 << 10  # of one that leaves L2 before its rows come again
     region: int = 64 << 10  # that a task packs for itself, so that it stays in L1 and L2
-    most_region: int = 192 << 10  # of it, or of accumulators beside whole lines, before sums are split
+    most_region: int = 192 << 10  # of it before sums are split
     region_of_l2: int = 16  # part of L2: a region beside columns that pass through it
     rows_of_l2: float = 3 / 8  # of L2: rows that stay while columns pass (2 MiB, graniterapids, 1024 x 384 x 1536,
     #   GFLOP/s: 192 KiB 358, 384 380, 576 385, 768 396, 1024 391)
@@ -43,6 +43,7 @@ class Figures:
     l2_ways: int = 8
     l3_batch: int = 8 << 20  # of a batch of matrices that leaves L3 beside its panels
     stack_sums: int = 96 << 10  # of accumulators that a task keeps: its stack may be small
+    whole_line_sums: int = 160 << 10  # of accumulators beside whole lines of both factors
     tlb_reach: int = 4 << 20  # of a matrix of which nearly all pages are known to the TLB
     tlb_pages: int = 256  # lines, each in another page, that stay in it
     far_line: int = 2048  # from line to line of a matrix, so that most are in another page
@@ -66,13 +67,16 @@ class Figures:
     strided_load: float = math.inf  # an element between others in the same line; inf: as a gather
     strided_store: int = 0
     pack: int = 8  # to copy an element into a region or panel
+    pack_row: int = 4  # along a row, of sums in lanes
     pack_scalar: int = 2  # where there are no vectors
     store_sum: int = 8  # to spill a sum, reload it and store the result, or to add it to others
     spill: int = 4  # and reload a partial sum
     spill_tap: int = 2  # likewise, of columns that go on from tap to tap
     spill_terms: int = 16  # terms whose FMAs cost as much as one spill and reload,
     spill_terms_far: int = 24  # beyond L2
-    reread: int = 16  # an element whose line left L1 or L2
+    reread_l2: int = 16  # an element whose line left L1
+    reread_far: int = 8  # or L2 (znver3, of the time with a tail split: 7 x 28 x 911 sums of 526 terms, neither factor
+    #   contiguous along them, 0.85, 7 x 19 x 552 of 173 0.89; but contiguous 2000 x 50 x 500 1.29)
     from_memory: int = 32  # an element from beyond L2 whose lines are not streamed
     page_crossing: int = 80  # an element whose column's next one is in another page (16 columns of 2048 x 2048: 20
     #   GFLOP/s, streamed 40)

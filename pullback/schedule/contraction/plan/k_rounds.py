@@ -130,7 +130,7 @@ def _of_whole_lines(problem: Problem, draft: Draft) -> Draft | None:
     are_whole = all(f.strides.get(k) == extents[v] for v, f in lines.items()) and {*lines.values()} == {*factors}
     are_read = all(f.is_input and f.dtype == f.source.dtype for f in factors)
     sums = math.prod(extents[v] for v in lines) * nbytes(problem.anchor.dtype)
-    if len(lines) != 2 or not are_whole or not are_read or sums > problem.figures.most_region:
+    if len(lines) != 2 or not are_whole or not are_read or sums > problem.figures.whole_line_sums:
         return None
     terms = problem.figures.l1 // sum(extents[v] * nbytes(f.source.dtype) for v, f in lines.items())
     inner = {**draft.inner, **{v: extents[v] for v in lines}, k: even(extents[k], terms, 1)}

@@ -171,7 +171,7 @@ def lane_cost(problem: Problem, draft: Draft) -> float:
     rows = math.prod(draft.inner[k] for k in problem.reduced) / extent
     cost *= 1 + figures.lane_total / (rows * vectors)
     packing = sum(
-        count * (figures.pack if _is_contiguous(problem, f, draft.lane_axis) else figures.transpose)
+        count * (figures.pack_row if _is_contiguous(problem, f, draft.lane_axis) else figures.transpose)
         for f, count in copies(problem, draft.packing, draft.inner).items()
     )
     return _ALL * (cost + packing / problem.work)

@@ -98,7 +98,7 @@ def split_for_locality(problem: Problem, whole: Draft, partial: Draft) -> Draft 
     partial = in_shorter_rounds(problem, partial)
     found = with_split_k(problem, partial)
     sums = result_count(problem) * (found.split_k or 1)
-    gain -= figures.hand_over_sum * sums + figures.reread * _read_again(problem, partial)
+    gain -= figures.hand_over_sum * sums + figures.reread_l2 * _read_again(problem, partial)
     is_better = _saved(problem, whole, partial) + gain > problem.work / 10
     return found if is_better and (found.split_k or 1) > 1 else None
 

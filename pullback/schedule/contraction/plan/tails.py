@@ -106,7 +106,7 @@ def _read_again(problem: Problem, axis: Var) -> int:
     shared = [
         f for f in problem.factors if axis not in f.axes and all(distance(problem, f, k) != 1 for k in problem.reduced)
     ]
-    return problem.figures.reread * sum(elements(problem, f) for f in shared if is_far_matrix(problem, f))
+    return problem.figures.reread_far * sum(elements(problem, f) for f in shared if is_far_matrix(problem, f))
 
 
 def _part(problem: Problem, axis: Var, first: int, end: int) -> Problem:
