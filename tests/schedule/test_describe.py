@@ -159,7 +159,7 @@ def test_packing_is_that_of_the_loops(case, machine):
     assert {name for name, how in nest.packing if how == "in place"} == {b.name for b in read if b in kernel.buffers}
     assert len(nest.packing) == 2 and {name for name, _ in nest.packing} <= {b.name for b in kernel.buffers}
     names = {n.buffer.name.split("_")[0] for n in walk(kernel.body) if isinstance(n, Allocate)}
-    assert any(how == "packed in panels" for _, how in nest.packing) == ("panels" in names)
+    assert any(how.startswith("packed in panels") for _, how in nest.packing) == ("panels" in names)
 
 
 def test_split_k_and_k_blocks():
