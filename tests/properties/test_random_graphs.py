@@ -1,4 +1,4 @@
-"""1,000 random graphs: the native adjoint against PyTorch in float64 where it is installed, and always against the
+"""600 random graphs: the native adjoint against PyTorch in float64 where it is installed, and always against the
 interpreter and, along a random direction, against differences of the loss."""
 
 from __future__ import annotations
