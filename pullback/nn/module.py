@@ -124,11 +124,13 @@ class Module:
                 f"{type(self).__name__}.{name} is a parameter, which only the optimizer changes",
                 hint="what forward changes is a Buffer",
             )
-        kinds = ((Parameter, self._parameters), (Buffer, self._buffers), (Module, self._modules))
+        kinds: tuple[tuple[type, dict[str, Any]], ...] = (
+            (Parameter, self._parameters), (Buffer, self._buffers), (Module, self._modules)
+        )  # fmt: skip
         for kind, members in kinds:
-            if isinstance(value, kind) or (value is None and name in members):  # type: ignore[arg-type]
+            if isinstance(value, kind) or (value is None and name in members):
                 self._forget(name, but=members)
-                members[name] = value  # type: ignore[index]
+                members[name] = value
                 return
         self._forget(name)
         object.__setattr__(self, name, value)
@@ -146,9 +148,10 @@ class Module:
 
     def _forget(self, name: str, but: Any = None) -> None:
         """Drop an attribute of any kind; what replaces one of its own kind takes its place in the order."""
-        for members in (self._parameters, self._buffers, self._modules, self.__dict__):
+        kinds: tuple[dict[str, Any], ...] = (self._parameters, self._buffers, self._modules, self.__dict__)
+        for members in kinds:
             if members is not but:
-                members.pop(name, None)  # type: ignore[attr-defined]
+                members.pop(name, None)
 
     def __delattr__(self, name: str) -> None:
         if not any(name in m for m in (self._parameters, self._buffers, self._modules, self.__dict__)):

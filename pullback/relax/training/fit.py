@@ -8,7 +8,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -112,6 +112,8 @@ class Fitting(Feeding):
     _load: Callable[..., Any]
     _history: History
     mod: Any
+    model: Any
+    hyperparameters: Mapping[str, Any]
     seed: Callable[[int], None]
     steps: int
     stop_training = False  # set by callbacks: fit ends after the slice of steps, or the epoch, that runs

@@ -57,7 +57,7 @@ from pullback.relax.convention import (
 from pullback.relax.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var, const
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.namespace import ops
-from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, TupleStructInfo, as_tuple
 from pullback.relax.training.data import in_batches
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.rebatch import rebatched
@@ -342,7 +342,7 @@ def _types(slots: Sequence[Any]) -> TupleStructInfo:
 
 
 def _count(var: Var) -> int:
-    return len(var.struct_info.fields)  # type: ignore[attr-defined]
+    return len(as_tuple(var.struct_info).fields)
 
 
 def _slice(x: Expr, first: int, last: int) -> Expr:

@@ -143,6 +143,7 @@ def _changed(optimizer: Optimizer) -> Optimizer:
     rated = [part for part in parts if hasattr(part, _LR)]
     if not rated:
         raise UserError(f"the optimizer {optimizer.name} has no learning rate lr", hint="lr_find sets one")
-    for part in rated:
+    rated_parts: list[Any] = rated
+    for part in rated_parts:
         part.lr = hyperparameter(_LR, RunTime(1e-3, _LR), 0.0)
     return result

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -101,11 +101,11 @@ class Placement:
         not matter. Collective where there are pieces of them."""
         interface = self.interface
         params = self._joined(interface.params, values.params, self.params)
-        found = values if params is values.params else Values(params, *values.groups[1:])  # type: ignore[arg-type]
+        found = values if params is values.params else replace(values, params=params)
         if not optimizer_states:
             return found
         states = self._joined(interface.optimizer_states, values.optimizer_states, self.optimizer_states)
-        return found if states is values.optimizer_states else Values(*found.groups[:3], states)  # type: ignore[arg-type]
+        return found if states is values.optimizer_states else replace(found, optimizer_states=states)
 
     def whole_tensor(self, slot: Slot, value: Tensor) -> Tensor:
         """One held tensor as a whole. Collective where it is a piece."""

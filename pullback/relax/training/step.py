@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -54,14 +54,18 @@ class Values:
 
     def copy(self) -> Values:
         """The same values in new memory."""
-        return Values(*(tuple(None if v is None else v.copy() for v in group) for group in self.groups))  # type: ignore[arg-type]
+        return self._mapped(lambda value: value.copy())
 
     def unpinned(self) -> Values:
         """These values, those that somebody else sees replaced by copies: a step must not change what others hold."""
         if not any(value._memory.is_pinned() for value in self.all):
             return self
-        copies = (tuple(v.copy() if v is not None and v.is_pinned() else v for v in group) for group in self.groups)
-        return Values(*copies)  # type: ignore[arg-type]
+        return self._mapped(lambda value: value.copy() if value.is_pinned() else value)
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> Values:
+        params, states = (tuple(v if v is None else change(v) for v in group) for group in (self.params, self.states))
+        random, optimizer_states = (tuple(map(change, group)) for group in (self.random, self.optimizer_states))
+        return Values(params, states, random, optimizer_states)
 
     def with_seed(self, seed: int) -> Values:
         """With random numbers that begin anew."""

@@ -97,11 +97,11 @@ class Loss:
         """What the loss was made with besides its reduction, by name; of arrays a digest."""
         return {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")}
 
-    def expression(self, *variables: Expr) -> Expr:
-        """The loss of the parameters; their names are those of this method's parameters."""
+    def expression(self, *variables: Any, **named: Any) -> Expr:
+        """The loss of the parameters, which are expressions; their names are those of this method's parameters."""
         raise NotImplementedError(f"{type(self).__name__} overrides neither expression nor __call__")
 
-    def forward(self, *values: Any) -> Expr:
+    def forward(self, *values: Any, **named: Any) -> Expr:
         """The loss of graph values, in the order in which PyTorch's loss takes them."""
         return self.expression(*values)
 

@@ -67,7 +67,7 @@ class RMSprop(Optimizer):
         self.maximize = flag("maximize", maximize)
         self.slots = ("s", *(("v",) if self.momentum else ()), *(("m",) if self.centered else ()))
 
-    def update(self, step: Step, param: Var, gradient: Var, s: Var, *slots: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, s: Var, *slots: Var) -> Sequence[Expr]:
         dtype, old = param.dtype, dict(zip(self.slots[1:], slots, strict=True))
         gradient = regularized(step, param, gradient)
         new = {"s": step.emit(average(step, s, op.multiply(gradient, gradient), "alpha"), "s_new")}
@@ -116,7 +116,7 @@ class Adagrad(Optimizer):
         lr, decay = now.values["lr"], now.values["lr_decay"]
         return {"rate": lr if is_zero(decay) else lr / (1.0 + steps_made(now.count, 0.0) * decay)}
 
-    def update(self, step: Step, param: Var, gradient: Var, s: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, s: Var) -> Sequence[Expr]:
         dtype = param.dtype
         gradient = regularized(step, param, gradient)
         s = step.emit(op.add(s, op.multiply(gradient, gradient)), "s_new")
@@ -152,7 +152,7 @@ class Adadelta(Optimizer):
         self.weight_decay = hyperparameter("weight_decay", weight_decay, 0.0)
         self.maximize = flag("maximize", maximize)
 
-    def update(self, step: Step, param: Var, gradient: Var, s: Var, u: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, s: Var, u: Var) -> Sequence[Expr]:
         dtype = param.dtype
         eps = step.value("eps", dtype)
         gradient = regularized(step, param, gradient)

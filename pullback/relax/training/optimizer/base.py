@@ -16,7 +16,7 @@ from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import HYPERPARAMETER, OF_OPTIMIZER
 from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, as_relax, const
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, as_tuple, format_info, same_info
 from pullback.relax.training.optimizer.value import RunTime, Scalar, Schedule, as_scalar, cast, complement, is_zero
 from pullback.runtime.tensor import Tensor, tensor, zeros
 from pullback.tir.expr import FLOATS, is_half
@@ -149,7 +149,7 @@ class Optimizer:
         """Scalars that all parameters need, computed once a step: they join ``step.values``."""
         return {}
 
-    def update(self, step: Step, param: Var, gradient: Var, *slots: Var) -> Sequence[Expr]:
+    def update(self, step: Step, param: Var, gradient: Var, *slots: Any, **named: Any) -> Sequence[Expr]:
         """The new parameter, then its new states. What is kept in half precision is computed in float32: the arguments
         are float32 then, and the results are rounded once."""
         raise NotImplementedError(f"{type(self).__name__} overrides neither update nor get_function")
@@ -216,7 +216,7 @@ class Optimizer:
         for i in places:
             value, gradient = (_widened(builder, TupleGetItem(of, i)) for of in (values, gradients))
             trained.append(Parameter(params[i], value, gradient))
-        kept = [TupleGetItem(states, i) for i in range(1, len(states.struct_info.fields))]  # type: ignore[attr-defined]
+        kept = [TupleGetItem(states, i) for i in range(1, len(as_tuple(states.struct_info).fields))]
         old = [_widened(builder, state) for state in kept]
         new_values, changed = self.emit(builder, count, trained, old)
         pairs = zip(places, new_values, strict=True)
