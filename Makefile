@@ -1,4 +1,5 @@
-# Each target makes its own .venv, and refreshes it when pyproject.toml, setup.py, the C sources or the Python change.
+# Each target makes its own .venv, and refreshes it when pyproject.toml, setup.py, the version, the C sources or the
+# Python change.
 #
 #   make demo       trains the tutorial's model        make test       runs a part of every file of tests
 #   make bench      writes docs/performance.md         make test-all   runs all tests
@@ -6,6 +7,7 @@
 #   make sanitize   the C runtimes under sanitizers    make cross      other CPUs' code, in emulators
 #   make fuzz       exported trainers, by libFuzzer    make clean      removes what these made
 #   make wheels     wheels for Linux, in dist/         make exported   exported libraries, in emulators and browsers
+#   make docs       the site, in build/site
 
 PYTHON ?= python3
 CC ?= cc
@@ -18,10 +20,10 @@ PYTEST_ARGS ?= -n 2 --dist worksteal
 # Two fingerprints: of the interpreter and the place, for the environment; of the sources, for what is installed in it.
 PYTHON_STAMP := .venv/.python-$(shell $(PYTHON) -c 'import sys, zlib; assert sys.version_info >= (3, 10); \
 	print(zlib.crc32(repr((sys.version, sys.base_prefix, "$(CURDIR)")).encode()))' 2>/dev/null)
-CONTENTS := $(shell cat pyproject.toml setup.py $(C_SOURCES) | cksum | tr ' ' -)
+CONTENTS := $(shell cat pyproject.toml setup.py pullback/version.py $(C_SOURCES) | cksum | tr ' ' -)
 
 .PHONY: demo test test-all costs bench lint sanitize sanitize-exported fuzz pool cross cross-runtime exported wheels
-.PHONY: wheel-test clean venv
+.PHONY: wheel-test clean venv docs
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo-$(CONTENTS)
@@ -47,6 +49,10 @@ lint: .venv/.test-$(CONTENTS)
 	$(PY) -m ruff format --check
 	$(PY) -m ruff check
 	$(PY) -m mypy
+
+# A link that leads nowhere, or a page that no menu has, is an error.
+docs: .venv/.test-$(CONTENTS) .venv/.docs-$(CONTENTS)
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 # .venv/.EXTRA-CONTENTS says that the package with that extra is installed.
 .venv/.%-$(CONTENTS): $(PYTHON_STAMP)

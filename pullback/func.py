@@ -160,10 +160,20 @@ def _of(argnums: int | Sequence[int], results: Expr) -> Expr:
 def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, target: Any = "llvm") -> Transformed:
     """The gradient of ``f``, a Python function of graph values that gives a scalar (or a tuple that begins with one).
 
-    ``argnums``: the number of the argument with respect to which it is taken, or several: then the gradient is a tuple.
-    ``target``: as of :func:`pullback.compile`.
+    Args:
+        f: a Python function of graph values: it computes with ops, operators and methods of tensors.
+        argnums: the number of the argument with respect to which it is taken, or several: then the gradient is a tuple.
+        target: as of :func:`pullback.compile`.
 
-    Raises DifferentiationError when it is called and ``f`` has no gradient.
+    Returns:
+        a function of arrays, which is compiled for the types that it is called with.
+
+    Raises:
+        DifferentiationError: when it is called and ``f`` has no gradient.
+
+    Examples:
+        >>> pullback.grad(lambda x: R.sum(x * x))(np.array([1.0, 2.0], "float32"))
+        tensor([2., 4.], shape=(2,), dtype=float32)
     """
 
     def build(infos: Sequence[StructInfo]) -> tuple[IRModule, str]:
@@ -174,7 +184,21 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, target: Any = 
 
 @partial(explained, name="pullback.value_and_grad")
 def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, target: Any = "llvm") -> Transformed:
-    """``(what f gives, its gradient)``, as :func:`grad` takes it."""
+    """``(what f gives, its gradient)``, as :func:`grad` takes it.
+
+    Args:
+        f: a Python function of graph values: it computes with ops, operators and methods of tensors.
+        argnums: the number of the argument, or several: then the gradient is a tuple.
+        target: what is compiled for: "llvm" (this machine), a Target or its text, or "debug" (the interpreter).
+
+    Returns:
+        a function of arrays, which is compiled for the types that it is called with.
+
+    Examples:
+        >>> value, gradient = pullback.value_and_grad(lambda x: R.sum(x * x))(np.array([1.0, 2.0], "float32"))
+        >>> float(value)
+        5.0
+    """
 
     def build(infos: Sequence[StructInfo]) -> tuple[IRModule, str]:
         def pick(result: Expr) -> Expr:
@@ -190,7 +214,18 @@ def jvp(f: Callable[..., Any], argnums: int | Sequence[int] | None = None, targe
     """The derivative of ``f`` along a direction, in forward mode: it takes the arguments of ``f``, then tangents, and
     returns ``(what f gives, its tangent)``.
 
-    ``argnums``: the numbers of the arguments that have tangents; by default all that have floats.
+    Args:
+        f: a Python function of graph values: it computes with ops, operators and methods of tensors.
+        argnums: the numbers of the arguments that have tangents; by default all that have floats.
+        target: what is compiled for: "llvm" (this machine), a Target or its text, or "debug" (the interpreter).
+
+    Returns:
+        a function of arrays, which is compiled for the types that it is called with.
+
+    Examples:
+        >>> value, tangent = pullback.jvp(lambda x: x * x)(np.float32(3), np.float32(1))
+        >>> float(value), float(tangent)
+        (9.0, 6.0)
     """
 
     def build(infos: Sequence[StructInfo]) -> tuple[IRModule, str]:
@@ -212,12 +247,23 @@ def vjp(f: Callable[..., Any], argnums: int | Sequence[int] | None = None, targe
     adjoint of what ``f`` gives (a tuple where that is one, in which integers have no adjoint), and returns
     ``(what f gives, the adjoints of the arguments)``.
 
-    ``argnums``: the number of the argument whose adjoint is wanted, or several: then there is a tuple of them; by
-    default all that have floats.
+    Args:
+        f: a Python function of graph values: it computes with ops, operators and methods of tensors.
+        argnums: the number of the argument whose adjoint is wanted, or several: then there is a tuple of them; by
+            default all that have floats.
+        target: what is compiled for: "llvm" (this machine), a Target or its text, or "debug" (the interpreter).
 
-    >>> value, (dx, dy) = pullback.vjp(lambda x, y: x * y)(x, y, dz)
+    Returns:
+        a function of arrays, which is compiled for the types that it is called with.
 
-    Raises ArgumentError when it is called and the adjoint has not the types of the results.
+    Raises:
+        ArgumentError: when it is called and the adjoint has not the types of the results.
+
+    Examples:
+        >>> a, b = np.float32(3), np.float32(5)
+        >>> value, (da, db) = pullback.vjp(lambda a, b: a * b)(a, b, np.float32(1))
+        >>> float(da), float(db)
+        (5.0, 3.0)
     """
 
     def build(infos: Sequence[StructInfo]) -> tuple[IRModule, str]:
@@ -263,7 +309,21 @@ def _against(module: IRModule, name: str, given: StructInfo) -> tuple[IRModule, 
 @partial(explained, name="pullback.hvp")
 def hvp(f: Callable[..., Any], argnums: int | Sequence[int] = 0, target: Any = "llvm") -> Transformed:
     """The product of the Hessian of ``f``, which gives a scalar, with a vector: it takes the arguments of ``f``, then a
-    vector for each of ``argnums``. No Hessian is computed: it is the tangent of the gradient."""
+    vector for each of ``argnums``. No Hessian is computed: it is the tangent of the gradient.
+
+    Args:
+        f: a Python function of graph values: it computes with ops, operators and methods of tensors.
+        argnums: the number of the argument, or several: then there is a vector for each.
+        target: what is compiled for: "llvm" (this machine), a Target or its text, or "debug" (the interpreter).
+
+    Returns:
+        a function of arrays, which is compiled for the types that it is called with.
+
+    Examples:
+        >>> one = np.ones(2, "float32")
+        >>> pullback.hvp(lambda x: R.sum(x * x * x))(np.array([1.0, 2.0], "float32"), one)
+        tensor([ 6., 12.], shape=(2,), dtype=float32)
+    """
 
     def build(infos: Sequence[StructInfo]) -> tuple[IRModule, str]:
         count = len(_sequence(argnums))
@@ -278,10 +338,23 @@ def hvp(f: Callable[..., Any], argnums: int | Sequence[int] = 0, target: Any = "
 def vmap(f: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, target: Any = "llvm") -> Transformed:
     """``f`` of each element of a batch.
 
-    ``in_axes``: which axis of each argument the batch is along, one number for all, or one or None for each: None is
-    the same for all elements. ``out_axes``: the same of the results, which all have that axis.
+    Args:
+        f: a Python function of graph values: it computes with ops, operators and methods of tensors.
+        in_axes: which axis of each argument the batch is along, one number for all, or one or None for each: None is
+            the same for all elements.
+        out_axes: the same of the results, which all have that axis.
+        target: what is compiled for: "llvm" (this machine), a Target or its text, or "debug" (the interpreter).
 
-    Raises ArgumentError when it is called and arguments differ in how many elements they have.
+    Returns:
+        a function of arrays, which is compiled for the types that it is called with.
+
+    Raises:
+        ArgumentError: when it is called and arguments differ in how many elements they have.
+
+    Examples:
+        >>> distance = pullback.vmap(lambda a, b: R.sum(R.abs(a - b)), in_axes=(0, None))
+        >>> distance(x, x[0]).shape
+        (64,)
     """
 
     def build(infos: Sequence[StructInfo]) -> tuple[IRModule, str]:

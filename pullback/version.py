@@ -1,3 +1,3 @@
-"""The version of the package."""
+"""The version of the package: the one place where it stands. CONTRIBUTING.md says how a release is made."""
 
 __version__ = "0.1.0"

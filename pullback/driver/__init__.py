@@ -25,11 +25,27 @@ from pullback.tir.stmt import PrimFunc
 @rare_collections()
 @partial(explained, name="pullback.compile")
 def compile(module: IRModule | Function, target: Any = "llvm") -> Executable:
-    """Compile a module for ``target``: ``"llvm"`` (this machine), a Target, or ``"debug"`` (the interpreter).
+    """Compile a module for a target.
 
-    A trainer module gets a private function ``__step`` that joins adjoint and optimizer. Raises UserError when the
-    module is not well-formed, ArgumentError when an op cannot take the values of a constant, and TargetError when the
-    target does not exist.
+    A trainer module gets a private function ``__step`` that joins adjoint and optimizer.
+
+    Args:
+        module: an IRModule, or one graph function.
+        target: ``"llvm"`` (this machine), a Target, or ``"debug"`` (the interpreter).
+
+    Returns:
+        an Executable: ``executable["name"](*args)`` calls a function.
+
+    Raises:
+        UserError: when the module is not well-formed.
+        ArgumentError: when an op cannot take the values of a constant.
+        TargetError: when the target does not exist.
+
+    Examples:
+        >>> executable = pullback.compile(net.export(x))
+        >>> logits = executable["backbone"](x, *net.state_dict().values())
+        >>> logits.shape
+        (64, 4)
     """
     check_environment()
     if isinstance(module, Function):

@@ -96,7 +96,7 @@ class ObjectCache:
             return None
 
     def put(self, key: str, content: bytes) -> None:
-        """Keep the content under the key; a cache that can't be written forgets."""
+        """Keep the content under the key; if the cache cannot be written, nothing is stored."""
         if not self.enabled:
             return
         data = _MAGIC + _digest(key, content) + content

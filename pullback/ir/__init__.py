@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 from pullback.ir import transform
+from pullback.ir.deprecation import PullbackDeprecationWarning
 from pullback.ir.errors import (
     ArgumentError,
     CallError,
@@ -36,10 +37,10 @@ from pullback.ir.saved import load_json, save_json
 
 __all__ = [
     "ArgumentError", "CallError", "CheckpointError", "CompileError", "DTypeError", "DifferentiationError", "GlobalVar",
-    "IRModule", "InternalError", "NameNotFound", "NoAttribute", "Node", "Op", "PullbackError", "ScriptError",
-    "ShapeError", "SourceName", "Span", "TargetError", "UserError", "assert_structural_equal", "load_json", "save_json",
-    "span_scope",
-    "structural_digest", "structural_equal", "structural_hash", "transform",
+    "IRModule", "InternalError", "NameNotFound", "NoAttribute", "Node", "Op", "PullbackDeprecationWarning",
+    "PullbackError", "ScriptError", "ShapeError", "SourceName", "Span", "TargetError", "UserError",
+    "assert_structural_equal", "load_json", "save_json", "span_scope", "structural_digest", "structural_equal",
+    "structural_hash", "transform",
 ]  # fmt: skip
 
 _OF_RELAY = dict.fromkeys(

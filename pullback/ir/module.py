@@ -78,6 +78,11 @@ class IRModule:
     function that is not private gets the name as its attribute ``global_symbol``, unless it has one. Passes never
     change a module in place: they work on :meth:`copy`. Programs of relay define data types as well:
     ``mod[name] = definition`` and ``mod[name]`` with a ``GlobalTypeVar``.
+
+    Args:
+        functions: by name, or by GlobalVar.
+        attrs: the module's attributes.
+        type_definitions: data types of relay.
     """
 
     def __init__(

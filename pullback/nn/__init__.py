@@ -25,8 +25,9 @@ from pullback.nn.shape import *  # noqa: F403
 from pullback.nn.transformer import *  # noqa: F403
 from pullback.nn.vision import *  # noqa: F403
 
-# What the families define, each by its own __all__.
-__all__ = [n for n, v in globals().items() if n[0] != "_" and getattr(v, "__module__", "").startswith(f"{__name__}.")]
+# What the families define, each by its own __all__; some losses are those of relax.training.
+FAMILIES = (f"{__name__}.", "pullback.relax.training.loss.")
+__all__ = [n for n, v in globals().items() if n[0] != "_" and getattr(v, "__module__", "").startswith(FAMILIES)]
 __all__ += ["aug", "functional", "init", "utils"]
 
 __getattr__ = missing_from(globals())

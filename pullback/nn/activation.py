@@ -32,7 +32,15 @@ class _InPlace(_Activation):
 
 
 class ReLU(_InPlace):
-    """max(x, 0)."""
+    """max(x, 0).
+
+    Args:
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+
+    Examples:
+        >>> nn.ReLU()(np.array([-2.0, 3.0], "float32")).numpy().tolist()
+        [0.0, 3.0]
+    """
 
     def forward(self, input: Any) -> Any:
         """Of any shape."""
@@ -40,7 +48,11 @@ class ReLU(_InPlace):
 
 
 class ReLU6(_InPlace):
-    """min(max(x, 0), 6)."""
+    """min(max(x, 0), 6).
+
+    Args:
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def forward(self, input: Any) -> Any:
         """Of any shape."""
@@ -48,7 +60,11 @@ class ReLU6(_InPlace):
 
 
 class SELU(_InPlace):
-    """1.0507·elu(x, 1.67326): Klambauer et al., Self-Normalizing Neural Networks, 2017."""
+    """1.0507·elu(x, 1.67326): Klambauer et al., Self-Normalizing Neural Networks, 2017.
+
+    Args:
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def forward(self, input: Any) -> Any:
         """Of any shape."""
@@ -56,7 +72,11 @@ class SELU(_InPlace):
 
 
 class Hardsigmoid(_InPlace):
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6.
+
+    Args:
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def forward(self, input: Any) -> Any:
         """Of any shape."""
@@ -64,7 +84,11 @@ class Hardsigmoid(_InPlace):
 
 
 class Hardswish(_InPlace):
-    """x·relu6(x + 3) / 6."""
+    """x·relu6(x + 3) / 6.
+
+    Args:
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def forward(self, input: Any) -> Any:
         """Of any shape."""
@@ -72,7 +96,11 @@ class Hardswish(_InPlace):
 
 
 class Mish(_InPlace):
-    """x·tanh(log(1 + eˣ))."""
+    """x·tanh(log(1 + eˣ)).
+
+    Args:
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def forward(self, input: Any) -> Any:
         """Of any shape."""
@@ -80,7 +108,11 @@ class Mish(_InPlace):
 
 
 class SiLU(_InPlace):
-    """x·sigmoid(x), also called swish."""
+    """x·sigmoid(x), also called swish.
+
+    Args:
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def forward(self, input: Any) -> Any:
         """Of any shape."""
@@ -128,7 +160,12 @@ class Tanhshrink(_Activation):
 
 
 class ELU(_Activation):
-    """x where x > 0, else alpha·(eˣ - 1)."""
+    """x where x > 0, else alpha·(eˣ - 1).
+
+    Args:
+        alpha: the result tends to -alpha.
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         self.alpha = alpha
@@ -139,7 +176,12 @@ class ELU(_Activation):
 
 
 class CELU(_Activation):
-    """x where x > 0, else alpha·(e^(x/alpha) - 1)."""
+    """x where x > 0, else alpha·(e^(x/alpha) - 1).
+
+    Args:
+        alpha: the result tends to -alpha.
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         self.alpha = alpha
@@ -150,7 +192,15 @@ class CELU(_Activation):
 
 
 class GELU(_Activation):
-    """x·Φ(x), Φ being the normal distribution; with ``approximate="tanh"`` its approximation by tanh."""
+    """x·Φ(x), Φ being the normal distribution; with ``approximate="tanh"`` its approximation by tanh.
+
+    Args:
+        approximate: "none", or "tanh" for the approximation by tanh.
+
+    Examples:
+        >>> nn.GELU()(np.array([-10.0, 0.0, 10.0], "float32"))
+        tensor([-0.,  0., 10.], shape=(3,), dtype=float32)
+    """
 
     def __init__(self, approximate: str = "none") -> None:
         self.approximate = approximate
@@ -161,7 +211,11 @@ class GELU(_Activation):
 
 
 class GLU(_Activation):
-    """a·sigmoid(b) for the halves a and b along an axis of even size."""
+    """a·sigmoid(b) for the halves a and b along an axis of even size.
+
+    Args:
+        dim: the axis; negative ones count from the end.
+    """
 
     def __init__(self, dim: int = -1) -> None:
         self.dim = dim
@@ -172,7 +226,11 @@ class GLU(_Activation):
 
 
 class Hardshrink(_Activation):
-    """x where |x| > lambd, else 0."""
+    """x where |x| > lambd, else 0.
+
+    Args:
+        lambd: the threshold, at least 0.
+    """
 
     def __init__(self, lambd: float = 0.5) -> None:
         self.lambd = lambd
@@ -183,7 +241,11 @@ class Hardshrink(_Activation):
 
 
 class Softshrink(_Activation):
-    """x moved by lambd towards 0, and 0 where |x| ≤ lambd."""
+    """x moved by lambd towards 0, and 0 where |x| ≤ lambd.
+
+    Args:
+        lambd: the threshold, at least 0.
+    """
 
     def __init__(self, lambd: float = 0.5) -> None:
         self.lambd = lambd
@@ -194,7 +256,13 @@ class Softshrink(_Activation):
 
 
 class Hardtanh(_Activation):
-    """min(max(x, min_val), max_val)."""
+    """min(max(x, min_val), max_val).
+
+    Args:
+        min_val: the least result.
+        max_val: the greatest result.
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         self.min_val, self.max_val = min_val, max_val
@@ -205,7 +273,16 @@ class Hardtanh(_Activation):
 
 
 class LeakyReLU(_Activation):
-    """x where x > 0, else negative_slope·x."""
+    """x where x > 0, else negative_slope·x.
+
+    Args:
+        negative_slope: the slope below 0.
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+
+    Examples:
+        >>> nn.LeakyReLU(0.1)(np.array([-2.0, 3.0], "float32")).numpy().tolist()
+        [-0.20000000298023224, 3.0]
+    """
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         self.negative_slope = negative_slope
@@ -217,7 +294,13 @@ class LeakyReLU(_Activation):
 
 class RReLU(_Activation):
     """x where x > 0, else slope·x: steps draw a slope from [lower, upper) for each element, ``predict`` takes their
-    mean. Xu et al., Empirical Evaluation of Rectified Activations, 2015."""
+    mean. Xu et al., Empirical Evaluation of Rectified Activations, 2015.
+
+    Args:
+        lower: the least slope.
+        upper: the slope below which all are drawn.
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
         self.lower, self.upper = lower, upper
@@ -229,7 +312,17 @@ class RReLU(_Activation):
 
 class PReLU(_Activation):
     """x where x > 0, else weight·x: a ``weight`` for all elements, or one for each of num_parameters channels (axis 1).
-    It begins as ``init``. He et al., Delving Deep into Rectifiers, 2015."""
+    It begins as ``init``. He et al., Delving Deep into Rectifiers, 2015.
+
+    Args:
+        num_parameters: 1, or the number of channels.
+        init: what the slope begins as.
+        dtype: of the parameters, float32 by default.
+
+    Examples:
+        >>> nn.PReLU()(np.array([-2.0, 3.0], "float32")).numpy().tolist()
+        [-0.5, 3.0]
+    """
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, *, dtype: str | None = None) -> None:
         self.num_parameters = num_parameters
@@ -241,7 +334,12 @@ class PReLU(_Activation):
 
 
 class Softplus(_Activation):
-    """log(1 + e^(beta·x)) / beta, and x where beta·x > threshold."""
+    """log(1 + e^(beta·x)) / beta, and x where beta·x > threshold.
+
+    Args:
+        beta: the larger, the closer to relu.
+        threshold: of beta·x, above which the result is x.
+    """
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         self.beta, self.threshold = beta, threshold
@@ -252,7 +350,13 @@ class Softplus(_Activation):
 
 
 class Threshold(_Activation):
-    """x where x > threshold, else value."""
+    """x where x > threshold, else value.
+
+    Args:
+        threshold: above which x stays.
+        value: the result elsewhere.
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         self.threshold, self.value = threshold, value
@@ -263,7 +367,15 @@ class Threshold(_Activation):
 
 
 class Softmax(_Activation):
-    """exp(x) / Σ exp(x) along the axis ``dim``; of one or two axes by default the last one."""
+    """exp(x) / Σ exp(x) along the axis ``dim``; of one or two axes by default the last one.
+
+    Args:
+        dim: the axis; negative ones count from the end.
+
+    Examples:
+        >>> nn.Softmax(dim=1)(np.zeros((1, 4), "float32")).numpy().tolist()
+        [[0.25, 0.25, 0.25, 0.25]]
+    """
 
     def __init__(self, dim: int | None = None) -> None:
         self.dim = dim
@@ -274,7 +386,11 @@ class Softmax(_Activation):
 
 
 class LogSoftmax(_Activation):
-    """log softmax along the axis ``dim``; of one or two axes by default the last one."""
+    """log softmax along the axis ``dim``; of one or two axes by default the last one.
+
+    Args:
+        dim: the axis; negative ones count from the end.
+    """
 
     def __init__(self, dim: int | None = None) -> None:
         self.dim = dim
@@ -285,7 +401,11 @@ class LogSoftmax(_Activation):
 
 
 class Softmin(_Activation):
-    """softmax(-x) along the axis ``dim``; of one or two axes by default the last one."""
+    """softmax(-x) along the axis ``dim``; of one or two axes by default the last one.
+
+    Args:
+        dim: the axis; negative ones count from the end.
+    """
 
     def __init__(self, dim: int | None = None) -> None:
         self.dim = dim

@@ -53,16 +53,20 @@ class Adapter:
     >>> adapter = nn.Adapter(16, targets=["*.attention.output.dense", "*.output.dense"], modules_to_save="head.*")
     >>> trainer = pullback.trainer(net, "cross_entropy", "adamw", example=x, adapt=adapter)
 
-    ``size``: of the bottleneck. ``targets``: patterns of the names of layers, as of a shell, or the last parts of a
-    name; each layer is called once and returns one tensor. Those of a script's function are its variables.
-    ``activation``: gelu, relu, silu or tanh. ``axis``: of the layer's result along which D multiplies, 1 of an image's
-    channels. ``modules_to_save``: patterns of parameters that are trained as they are, such as a new head.
-
     The parameters of a layer ``fc`` are ``fc.adapter_down.weight``, ``fc.adapter_down.bias``, ``fc.adapter_up.weight``
     and ``fc.adapter_up.bias``. D begins uniform in ±1/√width, all else with zeros: at first the model computes what it
     did before.
 
-    Raises ArgumentError for a size below 1, an unknown activation, and targets that are no patterns.
+    Args:
+        size: of the bottleneck.
+        targets: patterns of the names of layers, as of a shell, or the last parts of a name; each layer is called once
+            and returns one tensor. Those of a script's function are its variables.
+        activation: gelu, relu, silu or tanh.
+        axis: of the layer's result along which D multiplies, 1 of an image's channels.
+        modules_to_save: patterns of parameters that are trained as they are, such as a new head.
+
+    Raises:
+        ArgumentError: for a size below 1, an unknown activation, and targets that are no patterns.
     """
 
     def __init__(

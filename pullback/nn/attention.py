@@ -26,14 +26,31 @@ class MultiheadAttention(Module):
     Arguments, parameters and their names are those of ``torch.nn.MultiheadAttention``: ``in_proj_weight`` (3·embed_dim,
     embed_dim), or ``q_proj_weight``, ``k_proj_weight`` and ``v_proj_weight`` where ``kdim`` or ``vdim`` differ from
     embed_dim, ``in_proj_bias``, ``out_proj.weight``, ``out_proj.bias``, and with ``add_bias_kv`` the key ``bias_k`` and
-    value ``bias_v`` that every row sees. ``add_zero_attn``: every row sees a key and value of zeros.
+    value ``bias_v`` that every row sees.
 
     Inputs are (L, N, E), with ``batch_first`` (N, L, E), or (L, E). Vaswani et al., Attention Is All You Need, 2017.
 
-    >>> self.attention = nn.MultiheadAttention(64, 4, batch_first=True)
-    >>> output, _ = self.attention(x, x, x, is_causal=True)
+    Args:
+        embed_dim: size of the last axis of queries and results, E.
+        num_heads: heads; they divide embed_dim.
+        dropout: the probability of a weight of attention to be dropped in steps.
+        bias: whether there is a bias.
+        add_bias_kv: whether there are a trained key and value that every row sees.
+        add_zero_attn: whether every row sees a key and value of zeros.
+        kdim: size of the last axis of keys, by default embed_dim.
+        vdim: size of the last axis of values, by default embed_dim.
+        batch_first: whether inputs and results are (N, L, …) rather than (L, N, …).
+        dtype: of the parameters, float32 by default.
 
-    Raises ArgumentError where the heads do not divide embed_dim.
+    Raises:
+        ArgumentError: where the heads do not divide embed_dim.
+
+    Examples:
+        >>> attention = nn.MultiheadAttention(16, 4, batch_first=True)
+        >>> sequences = np.zeros((2, 5, 16), "float32")
+        >>> output, _ = attention(sequences, sequences, sequences)
+        >>> output.shape
+        (2, 5, 16)
     """
 
     def __init__(

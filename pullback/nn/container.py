@@ -83,10 +83,19 @@ class _InOrder(Module):
 class Sequential(_InOrder):
     """Modules one after the other: each takes what the one before returns.
 
-    >>> nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+    Takes modules, or one mapping from names to modules; ``net[-1] = nn.Linear(128, 5)`` puts another in a place.
 
-    Takes modules, or one mapping from names to modules; ``net[-1] = nn.Linear(128, 5)`` puts another in a place. Raises
-    ArgumentError for a layer with parameters that comes twice.
+    Args:
+        modules: the modules, or one mapping from names to modules.
+
+    Raises:
+        ArgumentError: for a layer with parameters that comes twice.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 10))
+        >>> net[-1] = nn.Linear(32, 5)          # another head
+        >>> net(x).shape
+        (64, 5)
     """
 
     def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
@@ -114,7 +123,13 @@ class Sequential(_InOrder):
 class ModuleList(_InOrder):
     """A list of modules, which its parent trains too.
 
-    >>> self.blocks = nn.ModuleList([Block(64) for _ in range(6)])
+    Args:
+        modules: the modules, in order.
+
+    Examples:
+        >>> blocks = nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])
+        >>> len(blocks), sum(1 for _ in blocks.parameters())
+        (3, 6)
     """
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
@@ -128,7 +143,13 @@ class ModuleList(_InOrder):
 class ModuleDict(Module):
     """Modules by name, which its parent trains too.
 
-    >>> self.heads = nn.ModuleDict({"class": nn.Linear(64, 10), "box": nn.Linear(64, 4)})
+    Args:
+        modules: the modules by name.
+
+    Examples:
+        >>> heads = nn.ModuleDict({"class": nn.Linear(64, 10), "box": nn.Linear(64, 4)})
+        >>> heads["box"].out_features
+        4
     """
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
@@ -178,7 +199,11 @@ class ModuleDict(Module):
 
 
 class ParameterList(Module):
-    """A list of parameters, which its parent trains too."""
+    """A list of parameters, which its parent trains too.
+
+    Args:
+        parameters: the parameters, in order.
+    """
 
     def __init__(self, parameters: Iterable[Parameter] = ()) -> None:
         for parameter in parameters:
@@ -200,7 +225,11 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """Parameters by name, which its parent trains too."""
+    """Parameters by name, which its parent trains too.
+
+    Args:
+        parameters: the parameters by name.
+    """
 
     def __init__(self, parameters: Mapping[str, Parameter] | None = None) -> None:
         for name, parameter in (parameters or {}).items():
@@ -233,7 +262,13 @@ class ParameterDict(Module):
 class Lambda(Module):
     """A function of tensors as a module.
 
-    >>> nn.Sequential(nn.Linear(4, 4), nn.Lambda(lambda x: x * 0.5))
+    Args:
+        function: takes graph values and returns them.
+
+    Examples:
+        >>> half = nn.Sequential(nn.Linear(16, 4), nn.Lambda(lambda x: x * 0.5))
+        >>> half(x).shape
+        (64, 4)
     """
 
     def __init__(self, function: Any) -> None:

@@ -106,16 +106,30 @@ class Conv1d(_Conv):
     """A convolution (a cross-correlation) of sequences: (N, in_channels, L) or (in_channels, L) →
     (N, out_channels, L').
 
-    L' = ⌊(L + 2·padding - dilation·(kernel_size - 1) - 1) / stride⌋ + 1. ``padding``: places on either side, which
-    ``padding_mode`` fills: "zeros", "reflect", "replicate" or "circular"; or "valid" (none) or, with stride 1, "same"
-    (L' = L). With ``groups``, each group of channels has its own weights and makes its own results.
+    L' = ⌊(L + 2·padding - dilation·(kernel_size - 1) - 1) / stride⌋ + 1.
 
     Parameters: ``weight`` (out_channels, in_channels / groups, kernel_size) and ``bias`` (out_channels,), both uniform
     in ±1/√(in_channels / groups · kernel_size) at first, as in ``torch.nn.Conv1d``.
 
-    >>> nn.Conv1d(16, 32, 3, padding=1)
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the result.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window: an int, or one for each spatial axis.
+        padding: places on either side, which ``padding_mode`` fills; or "valid" (none) or, with stride 1, "same" (L' =
+            L).
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        groups: each group of channels has its own weights and makes its own results.
+        bias: whether there is a bias.
+        padding_mode: "zeros", "reflect", "replicate" or "circular".
+        dtype: of the parameters, float32 by default.
 
-    Raises ArgumentError for channels that the groups do not divide, or a number that is none.
+    Raises:
+        ArgumentError: for channels that the groups do not divide, or a number that is none.
+
+    Examples:
+        >>> nn.Conv1d(16, 32, 3, padding=1)(np.zeros((2, 16, 50), "float32")).shape
+        (2, 32, 50)
     """
 
     rank = 1
@@ -132,9 +146,24 @@ class Conv2d(_Conv):
     Parameters: ``weight`` (out_channels, in_channels / groups, kernel, kernel) and ``bias`` (out_channels,), both
     uniform in ±1/√(in_channels / groups · kernel area) at first, as in ``torch.nn.Conv2d``.
 
-    >>> nn.Conv2d(3, 32, 3, padding="same")
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the result.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window: an int, or one for each spatial axis.
+        padding: an int or one for each axis; "valid" (none) or, with stride 1, "same" (the size stays).
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        groups: into how many groups channels are divided; each has weights of its own.
+        bias: whether there is a bias.
+        padding_mode: "zeros", "reflect", "replicate" or "circular".
+        dtype: of the parameters, float32 by default.
 
-    Raises ArgumentError for channels that the groups do not divide, or a number that is none.
+    Raises:
+        ArgumentError: for channels that the groups do not divide, or a number that is none.
+
+    Examples:
+        >>> nn.Conv2d(3, 32, 3, stride=2, padding=1)(np.zeros((8, 3, 32, 32), "float32")).shape
+        (8, 32, 16, 16)
     """
 
     rank = 2
@@ -142,7 +171,20 @@ class Conv2d(_Conv):
 
 class Conv3d(_Conv):
     """A convolution (a cross-correlation) of volumes: (N, in_channels, D, H, W) or (in_channels, D, H, W) →
-    (N, out_channels, D', H', W'). Arguments, parameters and errors as :class:`Conv2d`."""
+    (N, out_channels, D', H', W'). Arguments, parameters and errors as :class:`Conv2d`.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the result.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window: an int, or one for each spatial axis.
+        padding: an int or one for each axis; "valid" (none) or, with stride 1, "same" (the size stays).
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        groups: into how many groups channels are divided; each has weights of its own.
+        bias: whether there is a bias.
+        padding_mode: "zeros", "reflect", "replicate" or "circular".
+        dtype: of the parameters, float32 by default.
+    """
 
     rank = 3
 
@@ -180,6 +222,19 @@ class ConvTranspose1d(_Transpose):
     in ±1/√(out_channels / groups · kernel_size) at first, as in ``torch.nn.ConvTranspose1d``.
 
     >>> nn.ConvTranspose1d(32, 16, 4, stride=2, padding=1)     # twice as long
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the result.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the distance at which inputs are spread.
+        padding: how much of the result is cut off on either side.
+        output_padding: what is added to the size of the result, on one side; less than the stride or the dilation.
+        groups: into how many groups channels are divided; each has weights of its own.
+        bias: whether there is a bias.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        padding_mode: must be "zeros".
+        dtype: of the parameters, float32 by default.
     """
 
     rank = 1
@@ -189,7 +244,22 @@ class ConvTranspose2d(_Transpose):
     """The transpose of :class:`Conv2d`: (N, in_channels, H, W) or (in_channels, H, W) → (N, out_channels, H', W').
     Sizes, parameters and ``output_size`` as :class:`ConvTranspose1d`.
 
-    >>> nn.ConvTranspose2d(32, 16, 4, stride=2, padding=1)     # twice as high and wide
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the result.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the distance at which inputs are spread.
+        padding: how much of the result is cut off on either side.
+        output_padding: what is added to the size of the result, on one side; less than the stride or the dilation.
+        groups: into how many groups channels are divided; each has weights of its own.
+        bias: whether there is a bias.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        padding_mode: must be "zeros".
+        dtype: of the parameters, float32 by default.
+
+    Examples:
+        >>> nn.ConvTranspose2d(32, 16, 4, stride=2, padding=1)(np.zeros((8, 32, 14, 14), "float32")).shape
+        (8, 16, 28, 28)
     """
 
     rank = 2
@@ -197,6 +267,20 @@ class ConvTranspose2d(_Transpose):
 
 class ConvTranspose3d(_Transpose):
     """The transpose of :class:`Conv3d`: (N, in_channels, D, H, W) or (in_channels, D, H, W) →
-    (N, out_channels, D', H', W'). Sizes, parameters and ``output_size`` as :class:`ConvTranspose1d`."""
+    (N, out_channels, D', H', W'). Sizes, parameters and ``output_size`` as :class:`ConvTranspose1d`.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the result.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the distance at which inputs are spread.
+        padding: how much of the result is cut off on either side.
+        output_padding: what is added to the size of the result, on one side; less than the stride or the dilation.
+        groups: into how many groups channels are divided; each has weights of its own.
+        bias: whether there is a bias.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        padding_mode: must be "zeros".
+        dtype: of the parameters, float32 by default.
+    """
 
     rank = 3

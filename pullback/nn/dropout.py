@@ -24,7 +24,15 @@ class _Dropout(Module):
 
 class Dropout(_Dropout):
     """In steps each element is 0 with the probability ``p``, and else x / (1 - p). Srivastava et al., Dropout: A Simple
-    Way to Prevent Neural Networks from Overfitting, 2014."""
+    Way to Prevent Neural Networks from Overfitting, 2014.
+
+    Args:
+        p: the probability of an element (or channel) to be dropped, in [0, 1].
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Linear(16, 32), nn.Dropout(0.1), nn.Linear(32, 4))
+    """
 
     def forward(self, input: Any) -> Any:
         """Of any shape."""
@@ -32,7 +40,12 @@ class Dropout(_Dropout):
 
 
 class Dropout1d(_Dropout):
-    """In steps each channel of each row is 0 with the probability ``p``, and else x / (1 - p)."""
+    """In steps each channel of each row is 0 with the probability ``p``, and else x / (1 - p).
+
+    Args:
+        p: the probability of an element (or channel) to be dropped, in [0, 1].
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def forward(self, input: Any) -> Any:
         """(N, C, L) or (C, L)."""
@@ -41,7 +54,12 @@ class Dropout1d(_Dropout):
 
 class Dropout2d(_Dropout):
     """In steps each channel of each row is 0 with the probability ``p``, and else x / (1 - p). Tompson et al.,
-    Efficient Object Localization Using Convolutional Networks, 2015."""
+    Efficient Object Localization Using Convolutional Networks, 2015.
+
+    Args:
+        p: the probability of an element (or channel) to be dropped, in [0, 1].
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def forward(self, input: Any) -> Any:
         """(N, C, H, W), or (N, C, L)."""
@@ -49,7 +67,12 @@ class Dropout2d(_Dropout):
 
 
 class Dropout3d(_Dropout):
-    """In steps each channel of each row is 0 with the probability ``p``, and else x / (1 - p)."""
+    """In steps each channel of each row is 0 with the probability ``p``, and else x / (1 - p).
+
+    Args:
+        p: the probability of an element (or channel) to be dropped, in [0, 1].
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def forward(self, input: Any) -> Any:
         """(N, C, D, H, W) or (C, D, H, W)."""
@@ -58,7 +81,12 @@ class Dropout3d(_Dropout):
 
 class AlphaDropout(_Dropout):
     """Dropout for networks of SELU, which keeps mean 0 and variance 1: in steps each element takes with the probability
-    ``p`` the value that selu tends to. Klambauer et al., Self-Normalizing Neural Networks, 2017."""
+    ``p`` the value that selu tends to. Klambauer et al., Self-Normalizing Neural Networks, 2017.
+
+    Args:
+        p: the probability of an element (or channel) to be dropped, in [0, 1].
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def forward(self, input: Any) -> Any:
         """Of any shape."""
@@ -66,7 +94,12 @@ class AlphaDropout(_Dropout):
 
 
 class FeatureAlphaDropout(_Dropout):
-    """AlphaDropout of whole channels."""
+    """AlphaDropout of whole channels.
+
+    Args:
+        p: the probability of an element (or channel) to be dropped, in [0, 1].
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+    """
 
     def forward(self, input: Any) -> Any:
         """(N, C, …)."""

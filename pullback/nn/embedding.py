@@ -64,9 +64,24 @@ class Embedding(_Table):
 
     Parameter: ``weight`` (num_embeddings, embedding_dim), normal with the variance 1 at first. The row ``padding_idx``
     is zeros at first, and gets no gradient. ``sparse`` makes no difference. An index out of range is an error when the
-    model runs. Raises ArgumentError for ``max_norm`` and ``scale_grad_by_freq``.
+    model runs.
 
-    >>> nn.Embedding(len(vocabulary), 64)
+    Args:
+        num_embeddings: rows of the table: indices are in [0, num_embeddings).
+        embedding_dim: columns of the table.
+        padding_idx: the row that is zeros at first and gets no gradient.
+        max_norm: must be None.
+        norm_type: the p of the p-norm.
+        scale_grad_by_freq: must be False.
+        sparse: accepted as in PyTorch, without effect.
+        dtype: of the parameters, float32 by default.
+
+    Raises:
+        ArgumentError: for ``max_norm`` and ``scale_grad_by_freq``.
+
+    Examples:
+        >>> nn.Embedding(100, 8)(np.array([[1, 5, 7]])).shape
+        (1, 3, 8)
     """
 
     def __init__(
@@ -95,8 +110,22 @@ class EmbeddingBag(_Table):
     """Sums, means or maxima (``mode``) of rows of a table, for each bag of integers: see ``F.embedding_bag``.
 
     Parameter: ``weight`` (num_embeddings, embedding_dim), normal with the variance 1 at first, zeros in the row
-    ``padding_idx``, whose elements do not count. Raises ArgumentError for an unknown mode, ``max_norm`` and
-    ``scale_grad_by_freq``.
+    ``padding_idx``, whose elements do not count.
+
+    Args:
+        num_embeddings: rows of the table: indices are in [0, num_embeddings).
+        embedding_dim: columns of the table.
+        max_norm: must be None.
+        norm_type: the p of the p-norm.
+        scale_grad_by_freq: must be False.
+        mode: "sum", "mean" or "max".
+        sparse: accepted as in PyTorch, without effect.
+        include_last_offset: whether the last offset is the number of indices.
+        padding_idx: the row that is zeros at first and gets no gradient.
+        dtype: of the parameters, float32 by default.
+
+    Raises:
+        ArgumentError: for an unknown mode, ``max_norm`` and ``scale_grad_by_freq``.
     """
 
     def __init__(
@@ -133,7 +162,12 @@ class EmbeddingBag(_Table):
 
 
 class CosineSimilarity(Module):
-    """Σ x1·x2 / (max(‖x1‖, eps)·max(‖x2‖, eps)) along the axis ``dim``."""
+    """Σ x1·x2 / (max(‖x1‖, eps)·max(‖x2‖, eps)) along the axis ``dim``.
+
+    Args:
+        dim: the axis; negative ones count from the end.
+        eps: below which no norm falls.
+    """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         self.dim, self.eps = dim, eps
@@ -144,7 +178,13 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """‖x1 - x2 + eps‖ₚ along the last axis."""
+    """‖x1 - x2 + eps‖ₚ along the last axis.
+
+    Args:
+        p: of the p-norm.
+        eps: what is added to each difference.
+        keepdim: whether the axes that are reduced stay, with the size 1.
+    """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         self.norm, self.eps, self.keepdim = p, eps, keepdim

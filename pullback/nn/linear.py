@@ -16,7 +16,12 @@ __all__ = ["Bilinear", "Identity", "Linear"]
 
 
 class Identity(Module):
-    """Returns its input; takes any arguments, as PyTorch's."""
+    """Returns its input; takes any arguments, as PyTorch's.
+
+    Examples:
+        >>> nn.Identity()(x).shape
+        (64, 16)
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
@@ -31,6 +36,17 @@ class Linear(Module):
 
     Parameters: ``weight`` (out_features, in_features) and ``bias`` (out_features,), both uniform in ±1/√in_features at
     first, as in ``torch.nn.Linear``.
+
+    Args:
+        in_features: size of the last axis of the input.
+        out_features: size of the last axis of the result.
+        bias: whether there is a bias.
+        dtype: of the parameters, float32 by default.
+
+    Examples:
+        >>> layer = nn.Linear(16, 4)
+        >>> layer(x).shape, layer.weight.shape
+        ((64, 4), (4, 16))
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, dtype: str | None = None) -> None:
@@ -69,6 +85,13 @@ class Bilinear(Module):
 
     Parameters: ``weight`` (out_features, in1_features, in2_features) and ``bias`` (out_features,), uniform in
     ±1/√in1_features at first, as in ``torch.nn.Bilinear``.
+
+    Args:
+        in1_features: size of the last axis of the first input.
+        in2_features: size of the last axis of the second input.
+        out_features: size of the last axis of the result.
+        bias: whether there is a bias.
+        dtype: of the parameters, float32 by default.
     """
 
     def __init__(

@@ -36,26 +36,31 @@ class LoRA:
     """Fine-tuning by low-rank updates: a weight W is used as W + (alpha / rank)·B·A, of which only A and B are trained.
     Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2021.
 
-    >>> lora = nn.LoRA(rank=8, alpha=16, targets=["*.query", "*.value"])
-    >>> trainer = pullback.trainer(net, "cross_entropy", "adamw", example=x, adapt=lora)    # or lora(net) before
-    >>> trainer.fit(x, y, epochs=3)
-    >>> other.load_state_dict(trainer.merged_state_dict())   # a model without updates; lora.merge(net) makes net one
-
-    ``rank``: of the update. ``alpha``: what it is multiplied with, divided by the rank, or with ``rslora`` by its root
-    (Kalajdzievski 2023). ``targets``: patterns of the names of layers or parameters, as of a shell, or the last parts
-    of a name ("query"); in one text, | stands between them. Targets are weights of two axes or more: of a linear
-    layer, an embedding, a convolution (taken as a matrix, (out, in·kernel)), or a matrix that the model uses in any
-    other way. ``dropout``: of the inputs on the way through A and B, in steps. ``fan_in_fan_out``: weights are (in,
-    out), as those of a script that multiplies ``x @ w``, and B·A is transposed. ``modules_to_save``: patterns of
-    parameters that are trained as they are, such as a new head.
-
     The parameters of ``fc.weight`` are ``fc.lora_A``, (rank, in), which begins uniform in ±1/√in, and ``fc.lora_B``,
     (out, rank), which begins with zeros: at first the model computes what it did before. One weight has one update: of
     tied weights all places read the same sum, under the weight's first name. Linear layers, products, convolutions
     without groups and embeddings never make a gradient of the weight's size; other uses, such as a recurrent layer's,
     do so for W + s·B·A.
 
-    Raises ArgumentError for a rank below 1, a dropout out of [0, 1), and targets that are no patterns.
+    Args:
+        rank: of the update.
+        alpha: what the update is multiplied with, divided by the rank.
+        targets: patterns of the names of layers or parameters, as of a shell, or the last parts of a name ("query"); in
+            one text, | stands between them. Targets are weights of two axes or more: of a linear layer, an embedding, a
+            convolution (taken as a matrix, (out, in·kernel)), or a matrix that the model uses in any other way.
+        dropout: of the inputs on the way through A and B, in steps.
+        rslora: divides by the root of the rank instead (Kalajdzievski 2023).
+        fan_in_fan_out: weights are (in, out), as those of a script that multiplies ``x @ w``, and B·A is transposed.
+        modules_to_save: patterns of parameters that are trained as they are, such as a new head.
+
+    Raises:
+        ArgumentError: for a rank below 1, a dropout out of [0, 1), and targets that are no patterns.
+
+    Examples:
+        >>> lora = nn.LoRA(rank=2, alpha=4, targets=["2"])
+        >>> tuned = pullback.trainer(net, "cross_entropy", "adamw", example=x, adapt=lora)
+        >>> sorted(tuned.trained)
+        ['2.lora_A', '2.lora_B']
     """
 
     def __init__(

@@ -52,10 +52,20 @@ class _ClassWeights:
 class CrossEntropyLoss(_ClassWeights, losses.CrossEntropyLoss):
     """-log of the softmax of the right class.
 
-    ``weight``: a factor for each class, (C,). Logits are (C,), (N, C) or (N, C, d…); targets class indices of an
-    integer dtype, (N, d…), or a probability for each class in the logits' shape. A target equal to ``ignore_index``
-    counts for nothing. With indices the mean is Σ weight[t]·l / Σ weight[t], with probabilities that over all rows.
-    Formula: ``torch.nn.CrossEntropyLoss``.
+    Logits are (C,), (N, C) or (N, C, d…); targets class indices of an integer dtype, (N, d…), or a probability for each
+    class in the logits' shape. With indices the mean is Σ weight[t]·l / Σ weight[t], with probabilities that over all
+    rows. Formula: ``torch.nn.CrossEntropyLoss``.
+
+    Args:
+        weight: a factor for each class, (C,).
+        ignore_index: targets of this class count for nothing.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
+        label_smoothing: in [0, 1]: how much of the target is spread evenly over all classes.
+
+    Examples:
+        >>> logits = np.zeros((2, 4), "float32")
+        >>> float(nn.CrossEntropyLoss()(logits, np.array([0, 3])))     # log 4
+        1.386294...
     """
 
     def __init__(
@@ -69,6 +79,11 @@ class NLLLoss(_ClassWeights, losses.NLLLoss):
     """-weight[t] · p[n, t] for the right class t, of log-probabilities (N, C, d…) and class indices (N, d…).
 
     Arguments are those of :class:`CrossEntropyLoss`. Formula: ``torch.nn.NLLLoss``.
+
+    Args:
+        weight: a factor for each class, (C,).
+        ignore_index: targets of this class count for nothing.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
     """
 
     def __init__(self, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> None:
@@ -77,7 +92,12 @@ class NLLLoss(_ClassWeights, losses.NLLLoss):
 
 
 class BCELoss(losses.BCELoss):
-    """-weight·(t·log p + (1 - t)·log(1 - p)) of probabilities p. Formula: ``torch.nn.BCELoss``."""
+    """-weight·(t·log p + (1 - t)·log(1 - p)) of probabilities p. Formula: ``torch.nn.BCELoss``.
+
+    Args:
+        weight: a factor for each element, or of a shape that broadcasts to the prediction's.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
+    """
 
     def __init__(self, weight: Any = None, reduction: str = "mean") -> None:
         super().__init__(reduction, weight)
@@ -86,7 +106,14 @@ class BCELoss(losses.BCELoss):
 class BCEWithLogitsLoss(losses.BCEWithLogitsLoss):
     """-weight·(pos_weight·t·log s + (1 - t)·log(1 - s)) with s = sigmoid(p). Formula: ``torch.nn.BCEWithLogitsLoss``.
 
-    ``weight`` and ``pos_weight``: numbers or arrays that broadcast to the shape of the logits.
+    Args:
+        weight: a factor for each element: a number or an array that broadcasts to the shape of the logits.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
+        pos_weight: a factor of the positive terms, in the same form.
+
+    Examples:
+        >>> float(nn.BCEWithLogitsLoss()(np.zeros(4, "float32"), np.ones(4, "float32")))     # log 2
+        0.693147...
     """
 
     def __init__(self, weight: Any = None, reduction: str = "mean", pos_weight: Any = None) -> None:
@@ -94,8 +121,15 @@ class BCEWithLogitsLoss(losses.BCEWithLogitsLoss):
 
 
 class PoissonNLLLoss(losses.PoissonNLLLoss):
-    """eᵖ - t·p of logarithms of rates p and counts t; p - t·log(p + eps) of rates. ``full`` adds Stirling's
-    approximation of log t! where t > 1. Formula: ``torch.nn.PoissonNLLLoss``.
+    """eᵖ - t·p of logarithms of rates p and counts t; p - t·log(p + eps) of rates.
+
+    Formula: ``torch.nn.PoissonNLLLoss``.
+
+    Args:
+        log_input: whether predictions are logarithms of rates.
+        full: adds Stirling's approximation of log t! where t > 1.
+        eps: what keeps log from 0, of rates.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
     """
 
     def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean") -> None:
@@ -107,6 +141,11 @@ class GaussianNLLLoss(losses.GaussianNLLLoss):
 
     As a trainer's loss it takes a model of two outputs, p and the variance. Called with graph values, it takes
     PyTorch's order: ``loss(p, target, variance)``.
+
+    Args:
+        full: whether the constant (log 2π) / 2 is added.
+        eps: the least variance.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
     """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
@@ -118,14 +157,24 @@ class GaussianNLLLoss(losses.GaussianNLLLoss):
 
 
 class HingeEmbeddingLoss(losses.HingeEmbeddingLoss):
-    """p where the target is 1, max(margin - p, 0) where it is -1. Formula: ``torch.nn.HingeEmbeddingLoss``."""
+    """p where the target is 1, max(margin - p, 0) where it is -1. Formula: ``torch.nn.HingeEmbeddingLoss``.
+
+    Args:
+        margin: the distance from which on there is no loss.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
+    """
 
     def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
         super().__init__(reduction, margin)
 
 
 class MarginRankingLoss(losses.MarginRankingLoss):
-    """max(margin - t·(x1 - x2), 0) of a model's two outputs x1 and x2. Formula: ``torch.nn.MarginRankingLoss``."""
+    """max(margin - t·(x1 - x2), 0) of a model's two outputs x1 and x2. Formula: ``torch.nn.MarginRankingLoss``.
+
+    Args:
+        margin: the distance from which on there is no loss.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
+    """
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
         super().__init__(reduction, margin)
@@ -134,6 +183,10 @@ class MarginRankingLoss(losses.MarginRankingLoss):
 class CosineEmbeddingLoss(losses.CosineEmbeddingLoss):
     """1 - cos(x1, x2) where the target is 1, max(cos(x1, x2) - margin, 0) where it is -1, of a model's two outputs
     (N, D) and a target for each row. Formula: ``torch.nn.CosineEmbeddingLoss``.
+
+    Args:
+        margin: the cosine up to which a pair with the target -1 costs nothing.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
     """
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
@@ -143,6 +196,13 @@ class CosineEmbeddingLoss(losses.CosineEmbeddingLoss):
 class TripletMarginLoss(losses.TripletMarginLoss):
     """max(d(anchor, positive) - d(anchor, negative) + margin, 0) of a model's three outputs, with d(x, y) =
     |x - y + eps| in the norm ``p``; there are no targets. Formula: ``torch.nn.TripletMarginLoss``.
+
+    Args:
+        margin: how much farther the negative has to be.
+        p: of the p-norm.
+        eps: what is added to each difference.
+        swap: whether the distance of positive and negative takes the place of that of the anchor, where it is smaller.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
     """
 
     def __init__(
@@ -157,6 +217,12 @@ class TripletMarginWithDistanceLoss(Loss):
     ``torch.nn.TripletMarginWithDistanceLoss``.
 
     >>> nn.TripletMarginWithDistanceLoss(distance_function=lambda x, y: 1.0 - F.cosine_similarity(x, y))
+
+    Args:
+        distance_function: of two tensors; by default ``nn.functional.pairwise_distance``.
+        margin: how much farther the negative has to be.
+        swap: whether the distance of positive and negative takes the place of that of the anchor, where it is smaller.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
     """
 
     def __init__(
@@ -179,6 +245,12 @@ class TripletMarginWithDistanceLoss(Loss):
 class MultiMarginLoss(_ClassWeights, losses.MultiMarginLoss):
     """weight[t] · Σ max(margin - p[t] + p[c], 0)ᵖ / C over the classes c other than the right class t.
     Formula: ``torch.nn.MultiMarginLoss``.
+
+    Args:
+        p: 1 or 2.
+        margin: by how much the right class has to lead.
+        weight: a factor for each class, (C,).
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
     """
 
     def __init__(self, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: str = "mean") -> None:
@@ -189,6 +261,10 @@ class MultiMarginLoss(_ClassWeights, losses.MultiMarginLoss):
 class MultiLabelSoftMarginLoss(_ClassWeights, losses.MultiLabelSoftMarginLoss):
     """The mean over classes of -weight·(t·log s + (1 - t)·log(1 - s)) with s = sigmoid(p).
     Formula: ``torch.nn.MultiLabelSoftMarginLoss``.
+
+    Args:
+        weight: a factor for each class, (C,).
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
     """
 
     def __init__(self, weight: Any = None, reduction: str = "mean") -> None:
@@ -201,6 +277,11 @@ class CTCLoss(losses.CTCLoss):
 
     Predictions are log-probabilities (T, N, C), the targets labels (N, L), lengths in time (N,) and of labels (N,).
     Formula: ``torch.nn.CTCLoss``; Graves et al. 2006.
+
+    Args:
+        blank: the class of no label.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
+        zero_infinity: whether the loss of a row without an alignment is 0, not ∞.
     """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:

@@ -60,7 +60,14 @@ class Module:
             guided(cls)
 
     def forward(self, *inputs: Any) -> Any:
-        """What the module computes of its inputs: overridden by each module."""
+        """What the module computes of its inputs: overridden by each module.
+
+        Args:
+            inputs: graph values.
+
+        Returns:
+            graph values.
+        """
         raise UserError(f"{type(self).__name__} has no forward", hint="write def forward(self, x): …")
 
     # ---- what an imported model says (relax/frontend/imported.py) ---------------------------------------------------
@@ -102,12 +109,21 @@ class Module:
         """The module as an IRModule: its function ``backbone`` takes inputs, parameters and states, and returns what
         ``forward`` returns and the new states.
 
-        ``example``: for each input an array, of which only shape and dtype count, or its type, such as
-        ``R.Tensor(("n", 784), "float32")``. The first axis of an array is the batch, and symbolic in the result; a type
-        says itself what is symbolic. Floats become the dtype of the parameters, integers stay where the model takes
-        them as such, and become floats where not.
+        Args:
+            example: for each input an array, of which only shape and dtype count, or its type, such as ``R.Tensor(("n",
+                784), "float32")``. The first axis of an array is the batch, and symbolic in the result; a type says
+                itself what is symbolic. Floats become the dtype of the parameters, integers stay where the model takes
+                them as such, and become floats where not.
 
-        Raises UserError, with the layer and the line, for what cannot be computed.
+        Returns:
+            an IRModule.
+
+        Raises:
+            UserError: with the layer and the line, for what cannot be computed.
+
+        Examples:
+            >>> sorted(net.export(x).functions)
+            ['backbone']
         """
         from pullback.nn.export import export
 
@@ -178,16 +194,32 @@ class Module:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Make a parameter (or None) the attribute ``name``."""
+        """Make a parameter (or None) the attribute ``name``.
+
+        Args:
+            name: of the attribute.
+            param: the parameter, or None.
+        """
         self._register(name, param, Parameter, self._parameters)
 
     def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
-        """Make an array, a Buffer or None the attribute ``name``: a tensor that is not trained."""
+        """Make an array, a Buffer or None an attribute: a tensor that is not trained.
+
+        Args:
+            name: of the attribute.
+            tensor: an array, a Buffer or None.
+            persistent: whether it is part of ``state_dict``.
+        """
         buffer = tensor if tensor is None or isinstance(tensor, Buffer) else Buffer(tensor, persistent)
         self._register(name, buffer, Buffer, self._buffers)
 
     def register_module(self, name: str, module: Module | None) -> None:
-        """Make a module (or None) the attribute ``name``."""
+        """Make a module (or None) the attribute ``name``.
+
+        Args:
+            name: of the attribute.
+            module: the module, or None.
+        """
         self._register(name, module, Module, self._modules)
 
     add_module = register_module
@@ -203,15 +235,31 @@ class Module:
     # ---- what it holds -----------------------------------------------------------------------------------------------
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The submodules with their names."""
+        """The submodules with their names.
+
+        Returns:
+            an iterator.
+        """
         return ((name, module) for name, module in self._modules.items() if module is not None)
 
     def children(self) -> Iterator[Module]:
-        """The submodules."""
+        """The submodules.
+
+        Returns:
+            an iterator.
+        """
         return (module for _, module in self.named_children())
 
     def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, with dotted names; one that is held twice comes once."""
+        """This module and all below it, with dotted names; one that is held twice comes once.
+
+        Args:
+            prefix: what names begin with.
+            remove_duplicate: whether one that is held twice comes once.
+
+        Returns:
+            an iterator.
+        """
         seen: set[int] = set()
         waiting: list[tuple[str, Module]] = [(prefix, self)]
         while waiting:
@@ -224,27 +272,63 @@ class Module:
             waiting += reversed(inner)
 
     def modules(self) -> Iterator[Module]:
-        """This module and all below it."""
+        """This module and all below it.
+
+        Returns:
+            an iterator.
+        """
         return (module for _, module in self.named_modules())
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """The parameters with dotted names; one that is held in two places comes once, under its first name."""
+        """The parameters with dotted names; one that is held in two places comes once, under its first name.
+
+        Args:
+            prefix: what names begin with.
+            recurse: whether those of submodules come too.
+            remove_duplicate: whether one that is held twice comes once.
+
+        Returns:
+            an iterator.
+        """
         return self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """The parameters, each once."""
+        """The parameters, each once.
+
+        Args:
+            recurse: whether those of submodules come too.
+
+        Returns:
+            an iterator.
+        """
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Buffer]]:
-        """The buffers with dotted names."""
+        """The buffers with dotted names.
+
+        Args:
+            prefix: what names begin with.
+            recurse: whether those of submodules come too.
+            remove_duplicate: whether one that is held twice comes once.
+
+        Returns:
+            an iterator.
+        """
         return self._named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Buffer]:
-        """The buffers, each once."""
+        """The buffers, each once.
+
+        Args:
+            recurse: whether those of submodules come too.
+
+        Returns:
+            an iterator.
+        """
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
     def _named(self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
@@ -257,7 +341,14 @@ class Module:
                 yield f"{name}.{key}" if name else key, member
 
     def get_submodule(self, target: str) -> Module:
-        """The module of a dotted name; raises NameNotFound with the names that exist."""
+        """The module of a dotted name; raises NameNotFound with the names that exist.
+
+        Args:
+            target: the dotted name.
+
+        Returns:
+            the module.
+        """
         module: Module = self
         for part in target.split(".") if target else ():
             found = module._modules.get(part)
@@ -271,7 +362,14 @@ class Module:
         return module
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter of a dotted name; raises NameNotFound with the names that exist."""
+        """The parameter of a dotted name; raises NameNotFound with the names that exist.
+
+        Args:
+            target: the dotted name.
+
+        Returns:
+            the parameter.
+        """
         found = dict(self.named_parameters(remove_duplicate=False)).get(target)
         if found is None:
             known = [name for name, _ in self.named_parameters()]
@@ -281,14 +379,28 @@ class Module:
         return found
 
     def apply(self, fn: Callable[[Module], Any]) -> Any:
-        """Call ``fn`` with each module, the inner ones first; returns this one."""
+        """Call ``fn`` with each module, the inner ones first; returns this one.
+
+        Args:
+            fn: takes a module.
+
+        Returns:
+            the module.
+        """
         for child in self.children():
             child.apply(fn)
         fn(self)
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
-        """Set for all parameters whether a trainer trains them; returns the module."""
+        """Set for all parameters whether a trainer trains them; returns the module.
+
+        Args:
+            requires_grad: whether they are trained.
+
+        Returns:
+            the module.
+        """
         for parameter in self.parameters():
             parameter.requires_grad = requires_grad
         return self
@@ -298,11 +410,18 @@ class Module:
 
         No parameter is trained, and steps compute it in the form for inference, as ``predict`` does: batch norms take
         their running statistics, which stay as they are, and nothing is dropped.
+
+        Returns:
+            the module.
         """
         return self._set_frozen(True)
 
     def unfreeze(self) -> Any:
-        """Have trainers made from now on train all of the module again; returns it."""
+        """Have trainers made from now on train all of the module again; returns it.
+
+        Returns:
+            the module.
+        """
         return self._set_frozen(False)
 
     def _set_frozen(self, is_frozen: bool) -> Any:
@@ -311,15 +430,33 @@ class Module:
         return self.requires_grad_(not is_frozen)
 
     def train(self, mode: bool = True) -> Any:
-        """Return the module as it is: steps of the trainer train, ``predict`` and ``evaluate`` do not."""
+        """Return the module as it is: steps of the trainer train, ``predict`` and ``evaluate`` do not.
+
+        Args:
+            mode: ignored.
+
+        Returns:
+            the module.
+        """
         return self
 
     def eval(self) -> Any:
-        """Return the module as it is: ``predict`` and ``evaluate`` compute in the form for inference."""
+        """Return the module as it is: ``predict`` and ``evaluate`` compute in the form for inference.
+
+        Returns:
+            the module.
+        """
         return self
 
     def to(self, dtype: str) -> Any:
-        """Give all parameters and buffers of float dtypes the dtype ``dtype``; returns the module."""
+        """Give all parameters and buffers of float dtypes the dtype ``dtype``; returns the module.
+
+        Args:
+            dtype: of floats: "float32".
+
+        Returns:
+            the module.
+        """
         if dtype in ("cpu", "cuda", "gpu", "mps") or not isinstance(dtype, str):
             raise ArgumentError(f"to() takes the name of a dtype, got {dtype!r}", hint="everything runs on the CPU")
         for variable in (*self.parameters(), *self.buffers()):
@@ -332,12 +469,19 @@ class Module:
     def init_parameters(self, seed: int = 0, init: Any = None, *, keep: bool = False) -> Any:
         """Draw the values of all parameters and buffers that have an initializer; returns the module.
 
-        ``init``: patterns of parameter names (as in ``fnmatch``, the first that matches counts) and initializers or
-        their names, or one initializer for all. Parameters that no pattern matches begin as their layers say, and so do
-        those of rank 0 and 1 under an initializer that needs fans. With ``keep``, values that are there stay, unless a
-        pattern of ``init`` matches.
+        Args:
+            seed: of the values.
+            init: patterns of parameter names (as in ``fnmatch``, the first that matches counts) and initializers or
+                their names, or one initializer for all. Parameters that no pattern matches begin as their layers say,
+                and so do those of rank 0 and 1 under an initializer that needs fans. With ``keep``, values that are
+                there stay, unless a pattern of ``init`` matches.
+            keep: whether values that are there stay, unless a pattern of ``init`` matches.
 
-        Raises ArgumentError for a pattern that matches no parameter.
+        Returns:
+            the module.
+
+        Raises:
+            ArgumentError: for a pattern that matches no parameter.
         """
         from pullback.nn.values import draw
 
@@ -349,6 +493,9 @@ class Module:
 
         They are those of the trainer once the module is trained. Values that were not needed yet are drawn, with the
         seed 0. One that is held in two places comes under both names.
+
+        Returns:
+            tensors by name, copies.
         """
         self.init_parameters(keep=True)
         return {name: variable.data for name, variable in self._variables()}
@@ -358,8 +505,17 @@ class Module:
         DLPack. They are cast to the dtypes of the module.
 
         Once the module is trained, its trainer takes them, and goes on from them. Returns the names that were missing
-        and that were unexpected, and with ``strict`` raises ArgumentError if there are any. Raises ShapeError, with
-        nothing changed, when shapes differ.
+        and that were unexpected, and with ``strict`` raises ArgumentError if there are any.
+
+        Args:
+            state_dict: values by name.
+            strict: whether names that are missing or unexpected are an ArgumentError.
+
+        Returns:
+            the names that were missing and that were unexpected.
+
+        Raises:
+            ShapeError: with nothing changed, when shapes differ.
         """
         own = dict(self._variables())
         keys = matching_keys(own, state_dict, strict, {n: id(v) for n, v in own.items()})
@@ -373,13 +529,21 @@ class Module:
 
     def held_by(self, trainer: Any) -> None:
         """Have the values of parameters and persistent buffers in a trainer from now on, which calls this of the module
-        that it trains: they are read with its ``value_of(name)``, and given with ``load_state_dict``."""
+        that it trains: they are read with its ``value_of(name)``, and given with ``load_state_dict``.
+
+        Args:
+            trainer: has ``value_of`` and ``load_state_dict``.
+        """
         for name, variable in (*self.named_parameters(), *self.named_buffers()):
             if getattr(variable, "persistent", True):
                 variable.hold(trainer, name)
 
     def without_values(self) -> Any:
-        """A deep copy of the module in which what is read from a trainer has no value."""
+        """A deep copy of the module in which what is read from a trainer has no value.
+
+        Returns:
+            the copy.
+        """
         with values_left_out():
             return copy.deepcopy(self)
 
@@ -401,7 +565,15 @@ class Module:
 
         >>> net.summary(x_train)
 
-        Raises what :meth:`export` raises.
+        Args:
+            example: of each input, as in :meth:`export`.
+            depth: folds modules below so many dots of a name into those above.
+
+        Returns:
+            the summary, which has been printed.
+
+        Raises:
+            UserError: as :meth:`export` does.
         """
         from pullback.nn.describe import summary
 
@@ -415,7 +587,11 @@ class Module:
     # ---- text --------------------------------------------------------------------------------------------------------
 
     def extra_repr(self) -> str:
-        """What stands between the parentheses of the module's text."""
+        """What stands between the parentheses of the module's text.
+
+        Returns:
+            the text.
+        """
         return ""
 
     def __repr__(self) -> str:

@@ -58,16 +58,7 @@ class _Norm(Module):
 
 
 class _BatchNorm(_Norm):
-    """(x - mean) / √(variance + eps) · weight + bias, with mean and variance of each channel (axis 1): in steps those
-    of the batch, in ``predict`` and ``evaluate`` the running ones.
-
-    ``momentum``: how much of the batch's statistics the running ones take in a step; with None they are the mean of all
-    batches so far. Without ``track_running_stats`` those of the batch are always taken.
-
-    Parameters (with ``affine``): ``weight``, ones at first, and ``bias``, zeros. Buffers: ``running_mean``, zeros,
-    ``running_var``, ones, of the unbiased variance, and ``num_batches_tracked`` (int64), the number of steps.
-    Ioffe & Szegedy, Batch Normalization, 2015.
-    """
+    """Statistics of the batch in steps, running ones in predictions."""
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
@@ -88,28 +79,75 @@ class _BatchNorm(_Norm):
 
 
 class BatchNorm1d(_BatchNorm):
-    __doc__ = f"{_BatchNorm.__doc__}\n    (N, C) or (N, C, L)."
+    """(x - mean) / √(variance + eps) · weight + bias, with mean and variance of each channel (axis 1) of
+    (N, C) or (N, C, L): in steps those of the batch, in ``predict`` and ``evaluate`` the running ones.
+
+    Parameters (with ``affine``): ``weight``, ones at first, and ``bias``, zeros. Buffers: ``running_mean``, zeros,
+    ``running_var``, ones, of the unbiased variance, and ``num_batches_tracked`` (int64), the number of steps.
+    Ioffe & Szegedy, Batch Normalization, 2015.
+
+    Args:
+        num_features: channels of the input, C.
+        eps: what is added to the variance.
+        momentum: how much of the batch's statistics the running ones take in a step; None: they are the mean of all
+            batches so far.
+        affine: whether there are a weight and a bias for each channel.
+        track_running_stats: whether running statistics are kept; else those of the batch are always taken.
+        dtype: of the parameters, float32 by default.
+    """
+
     shapes: ClassVar[dict[int, str]] = {2: "(N, C)", 3: "(N, C, L)"}
 
 
 class BatchNorm2d(_BatchNorm):
-    __doc__ = f"{_BatchNorm.__doc__}\n    (N, C, H, W)."
+    """(x - mean) / √(variance + eps) · weight + bias, with mean and variance of each channel (axis 1) of
+    (N, C, H, W): in steps those of the batch, in ``predict`` and ``evaluate`` the running ones.
+
+    Parameters (with ``affine``): ``weight``, ones at first, and ``bias``, zeros. Buffers: ``running_mean``, zeros,
+    ``running_var``, ones, of the unbiased variance, and ``num_batches_tracked`` (int64), the number of steps.
+    Ioffe & Szegedy, Batch Normalization, 2015.
+
+    Args:
+        num_features: channels of the input, C.
+        eps: what is added to the variance.
+        momentum: how much of the batch's statistics the running ones take in a step; None: they are the mean of all
+            batches so far.
+        affine: whether there are a weight and a bias for each channel.
+        track_running_stats: whether running statistics are kept; else those of the batch are always taken.
+        dtype: of the parameters, float32 by default.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+        >>> sorted(name for name, _ in net.named_buffers())
+        ['1.num_batches_tracked', '1.running_mean', '1.running_var']
+    """
+
     shapes: ClassVar[dict[int, str]] = {4: "(N, C, H, W)"}
 
 
 class BatchNorm3d(_BatchNorm):
-    __doc__ = f"{_BatchNorm.__doc__}\n    (N, C, D, H, W)."
+    """(x - mean) / √(variance + eps) · weight + bias, with mean and variance of each channel (axis 1) of
+    (N, C, D, H, W): in steps those of the batch, in ``predict`` and ``evaluate`` the running ones.
+
+    Parameters (with ``affine``): ``weight``, ones at first, and ``bias``, zeros. Buffers: ``running_mean``, zeros,
+    ``running_var``, ones, of the unbiased variance, and ``num_batches_tracked`` (int64), the number of steps.
+    Ioffe & Szegedy, Batch Normalization, 2015.
+
+    Args:
+        num_features: channels of the input, C.
+        eps: what is added to the variance.
+        momentum: how much of the batch's statistics the running ones take in a step; None: they are the mean of all
+            batches so far.
+        affine: whether there are a weight and a bias for each channel.
+        track_running_stats: whether running statistics are kept; else those of the batch are always taken.
+        dtype: of the parameters, float32 by default.
+    """
+
     shapes: ClassVar[dict[int, str]] = {5: "(N, C, D, H, W)"}
 
 
 class _InstanceNorm(_Norm):
-    """(x - mean) / √(variance + eps) · weight + bias, with mean and variance of each channel of each row.
-
-    With ``track_running_stats``, ``predict`` and ``evaluate`` take running statistics, into which each step takes the
-    mean of the rows' by ``momentum``. Parameters (with ``affine``): ``weight``, ones at first, and ``bias``, zeros.
-    Buffers: those of BatchNorm; ``num_batches_tracked`` stays 0, as in PyTorch. Ulyanov et al., Instance
-    Normalization, 2016.
-    """
+    """Statistics of each row."""
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
@@ -128,17 +166,62 @@ class _InstanceNorm(_Norm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    __doc__ = f"{_InstanceNorm.__doc__}\n    (N, C, L) or (C, L)."
+    """(x - mean) / √(variance + eps) · weight + bias, with mean and variance of each channel of each row of
+    (N, C, L) or (C, L).
+
+    Parameters (with ``affine``): ``weight``, ones at first, and ``bias``, zeros. Buffers: those of BatchNorm;
+    ``num_batches_tracked`` stays 0, as in PyTorch. Ulyanov et al., Instance Normalization, 2016.
+
+    Args:
+        num_features: channels of the input, C.
+        eps: what is added to the variance.
+        momentum: how much of the rows' statistics the running ones take in a step.
+        affine: whether there are a weight and a bias for each channel.
+        track_running_stats: whether ``predict`` and ``evaluate`` take running statistics, which steps move by the mean
+            of the rows'.
+        dtype: of the parameters, float32 by default.
+    """
+
     shapes: ClassVar[dict[int, str]] = {3: "(N, C, L)", 2: "(C, L)"}
 
 
 class InstanceNorm2d(_InstanceNorm):
-    __doc__ = f"{_InstanceNorm.__doc__}\n    (N, C, H, W) or (C, H, W)."
+    """(x - mean) / √(variance + eps) · weight + bias, with mean and variance of each channel of each row of
+    (N, C, H, W) or (C, H, W).
+
+    Parameters (with ``affine``): ``weight``, ones at first, and ``bias``, zeros. Buffers: those of BatchNorm;
+    ``num_batches_tracked`` stays 0, as in PyTorch. Ulyanov et al., Instance Normalization, 2016.
+
+    Args:
+        num_features: channels of the input, C.
+        eps: what is added to the variance.
+        momentum: how much of the rows' statistics the running ones take in a step.
+        affine: whether there are a weight and a bias for each channel.
+        track_running_stats: whether ``predict`` and ``evaluate`` take running statistics, which steps move by the mean
+            of the rows'.
+        dtype: of the parameters, float32 by default.
+    """
+
     shapes: ClassVar[dict[int, str]] = {4: "(N, C, H, W)", 3: "(C, H, W)"}
 
 
 class InstanceNorm3d(_InstanceNorm):
-    __doc__ = f"{_InstanceNorm.__doc__}\n    (N, C, D, H, W) or (C, D, H, W)."
+    """(x - mean) / √(variance + eps) · weight + bias, with mean and variance of each channel of each row of
+    (N, C, D, H, W) or (C, D, H, W).
+
+    Parameters (with ``affine``): ``weight``, ones at first, and ``bias``, zeros. Buffers: those of BatchNorm;
+    ``num_batches_tracked`` stays 0, as in PyTorch. Ulyanov et al., Instance Normalization, 2016.
+
+    Args:
+        num_features: channels of the input, C.
+        eps: what is added to the variance.
+        momentum: how much of the rows' statistics the running ones take in a step.
+        affine: whether there are a weight and a bias for each channel.
+        track_running_stats: whether ``predict`` and ``evaluate`` take running statistics, which steps move by the mean
+            of the rows'.
+        dtype: of the parameters, float32 by default.
+    """
+
     shapes: ClassVar[dict[int, str]] = {5: "(N, C, D, H, W)", 4: "(C, D, H, W)"}
 
 
@@ -148,6 +231,18 @@ class LayerNorm(Module):
 
     Parameters (with ``elementwise_affine``), of these sizes: ``weight``, ones at first, and ``bias``, zeros. Ba et al.,
     Layer Normalization, 2016.
+
+    Args:
+        normalized_shape: the sizes of the last axes, over which statistics are taken: an int or several.
+        eps: what is added to the variance.
+        elementwise_affine: whether there is a weight for each element of ``normalized_shape``.
+        bias: whether there is a bias, with ``elementwise_affine``.
+        dtype: of the parameters, float32 by default.
+
+    Examples:
+        >>> y = nn.LayerNorm(16)(x).numpy()
+        >>> bool(abs(y.mean(axis=1)).max() < 1e-5)
+        True
     """
 
     def __init__(
@@ -173,6 +268,16 @@ class RMSNorm(Module):
 
     Parameter (with ``elementwise_affine``): ``weight``, ones at first. Zhang & Sennrich, Root Mean Square Layer
     Normalization, 2019.
+
+    Args:
+        normalized_shape: the sizes of the last axes, over which statistics are taken: an int or several.
+        eps: what is added to the mean of squares; by default that of the input's dtype.
+        elementwise_affine: whether there is a weight for each element of ``normalized_shape``.
+        dtype: of the parameters, float32 by default.
+
+    Examples:
+        >>> nn.RMSNorm(16)(x).shape
+        (64, 16)
     """
 
     def __init__(
@@ -195,8 +300,22 @@ class GroupNorm(Module):
     """(x - mean) / √(variance + eps) · weight + bias, with mean and variance of each of ``num_groups`` groups of
     channels of each row.
 
-    Parameters (with ``affine``), a number for each channel: ``weight``, ones at first, and ``bias``, zeros. Raises
-    ArgumentError where num_groups does not divide num_channels. Wu & He, Group Normalization, 2018.
+    Parameters (with ``affine``), a number for each channel: ``weight``, ones at first, and ``bias``, zeros. Wu & He,
+    Group Normalization, 2018.
+
+    Args:
+        num_groups: groups of channels.
+        num_channels: channels, which the groups divide.
+        eps: what is added to the variance.
+        affine: whether there are a weight and a bias for each channel.
+        dtype: of the parameters, float32 by default.
+
+    Raises:
+        ArgumentError: where num_groups does not divide num_channels.
+
+    Examples:
+        >>> nn.GroupNorm(4, 16)(np.ones((2, 16, 8, 8), "float32")).shape
+        (2, 16, 8, 8)
     """
 
     def __init__(
@@ -222,7 +341,14 @@ class GroupNorm(Module):
 
 class LocalResponseNorm(Module):
     """x / (k + alpha·m)^beta, with the mean m of x² over ``size`` neighbouring channels, zeros beyond the ends.
-    Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, 2012."""
+    Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, 2012.
+
+    Args:
+        size: neighbouring channels.
+        alpha: of the formula.
+        beta: of the formula.
+        k: of the formula.
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k

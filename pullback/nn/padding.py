@@ -58,22 +58,36 @@ class _ConstantPad(_Pad):
 class ConstantPad1d(_ConstantPad):
     """``value`` around the last axis: (…, L) → (…, left + L + right).
 
-    ``padding``: an int for both sides, or (left, right); negative numbers cut off.
+    Args:
+        padding: an int for both sides, or (left, right); negative numbers cut off.
+        value: what is put there.
 
-    >>> nn.ConstantPad1d((2, 1), 0.5)
+    Examples:
+        >>> nn.ConstantPad1d((2, 1), 0.5)(np.zeros((1, 3), "float32")).numpy().tolist()
+        [[0.5, 0.5, 0.0, 0.0, 0.0, 0.5]]
     """
 
     rank = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    """``value`` around the last two axes. ``padding``: an int, or (left, right, top, bottom)."""
+    """``value`` around the last two axes.
+
+    Args:
+        padding: an int, or (left, right, top, bottom).
+        value: what is put there.
+    """
 
     rank = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """``value`` around the last three axes. ``padding``: an int, or (left, right, top, bottom, front, back)."""
+    """``value`` around the last three axes.
+
+    Args:
+        padding: an int, or (left, right, top, bottom, front, back).
+        value: what is put there.
+    """
 
     rank = 3
 
@@ -83,19 +97,31 @@ class _ZeroPad(_Pad):
 
 
 class ZeroPad1d(_ZeroPad):
-    """Zeros around the last axis. ``padding``: an int for both sides, or (left, right)."""
+    """Zeros around the last axis.
+
+    Args:
+        padding: an int for both sides, or (left, right).
+    """
 
     rank = 1
 
 
 class ZeroPad2d(_ZeroPad):
-    """Zeros around the last two axes. ``padding``: an int, or (left, right, top, bottom)."""
+    """Zeros around the last two axes.
+
+    Args:
+        padding: an int, or (left, right, top, bottom).
+    """
 
     rank = 2
 
 
 class ZeroPad3d(_ZeroPad):
-    """Zeros around the last three axes. ``padding``: an int, or (left, right, top, bottom, front, back)."""
+    """Zeros around the last three axes.
+
+    Args:
+        padding: an int, or (left, right, top, bottom, front, back).
+    """
 
     rank = 3
 
@@ -105,22 +131,31 @@ class _ReflectionPad(_Pad):
 
 
 class ReflectionPad1d(_ReflectionPad):
-    """The mirror image around the last axis, its edge not repeated: less than the axis has. ``padding``: an int, or
-    (left, right)."""
+    """The mirror image around the last axis, its edge not repeated: less than the axis has.
+
+    Args:
+        padding: an int, or (left, right).
+    """
 
     rank = 1
 
 
 class ReflectionPad2d(_ReflectionPad):
-    """The mirror image around the last two axes, edges not repeated. ``padding``: an int, or (left, right, top,
-    bottom)."""
+    """The mirror image around the last two axes, edges not repeated.
+
+    Args:
+        padding: an int, or (left, right, top, bottom).
+    """
 
     rank = 2
 
 
 class ReflectionPad3d(_ReflectionPad):
-    """The mirror image around the last three axes, edges not repeated. ``padding``: an int, or (left, right, top,
-    bottom, front, back)."""
+    """The mirror image around the last three axes, edges not repeated.
+
+    Args:
+        padding: an int, or (left, right, top, bottom, front, back).
+    """
 
     rank = 3
 
@@ -130,20 +165,31 @@ class _ReplicationPad(_Pad):
 
 
 class ReplicationPad1d(_ReplicationPad):
-    """The element at the edge around the last axis. ``padding``: an int, or (left, right)."""
+    """The element at the edge around the last axis.
+
+    Args:
+        padding: an int, or (left, right).
+    """
 
     rank = 1
 
 
 class ReplicationPad2d(_ReplicationPad):
-    """The element at the edge around the last two axes. ``padding``: an int, or (left, right, top, bottom)."""
+    """The element at the edge around the last two axes.
+
+    Args:
+        padding: an int, or (left, right, top, bottom).
+    """
 
     rank = 2
 
 
 class ReplicationPad3d(_ReplicationPad):
-    """The element at the edge around the last three axes. ``padding``: an int, or (left, right, top, bottom, front,
-    back)."""
+    """The element at the edge around the last three axes.
+
+    Args:
+        padding: an int, or (left, right, top, bottom, front, back).
+    """
 
     rank = 3
 
@@ -153,19 +199,30 @@ class _CircularPad(_Pad):
 
 
 class CircularPad1d(_CircularPad):
-    """What follows when the last axis is repeated: at most as much as it has. ``padding``: an int, or (left, right)."""
+    """What follows when the last axis is repeated: at most as much as it has.
+
+    Args:
+        padding: an int, or (left, right).
+    """
 
     rank = 1
 
 
 class CircularPad2d(_CircularPad):
-    """What follows when the last two axes are repeated. ``padding``: an int, or (left, right, top, bottom)."""
+    """What follows when the last two axes are repeated.
+
+    Args:
+        padding: an int, or (left, right, top, bottom).
+    """
 
     rank = 2
 
 
 class CircularPad3d(_CircularPad):
-    """What follows when the last three axes are repeated. ``padding``: an int, or (left, right, top, bottom, front,
-    back)."""
+    """What follows when the last three axes are repeated.
+
+    Args:
+        padding: an int, or (left, right, top, bottom, front, back).
+    """
 
     rank = 3

@@ -166,14 +166,21 @@ class Variable:
 class Parameter(Variable):
     """A tensor that is trained: an attribute of a :class:`Module`.
 
-    ``data``: its initial values, an array that is copied, or its shape, a tuple of ints; then ``init`` (an initializer
-    of ``nn.init`` or its name, by default zeros) draws the values when they are first needed. The trainer leaves a
-    parameter with ``requires_grad=False`` as it is, and computes no gradient for it.
+    Args:
+        data: its initial values, an array that is copied, or its shape, a tuple of ints.
+        requires_grad: whether it is trained: else no gradient is computed for it.
+        init: an initializer of ``nn.init`` or its name, which draws the values of a shape when they are first needed;
+            by default zeros.
+        dtype: by default that of the data, or float32.
 
-    >>> self.scale = nn.Parameter(np.ones(3, "float32"))
-    >>> self.weight = nn.Parameter((64, 32), init="kaiming_normal")
+    Raises:
+        DTypeError: for a dtype that is none.
+        ArgumentError: for an unknown initializer.
 
-    Raises DTypeError for a dtype that is none, ArgumentError for an unknown initializer.
+    Examples:
+        >>> scale = nn.Parameter(np.ones(3, "float32"))
+        >>> nn.Parameter((64, 32), init="kaiming_normal").shape
+        (64, 32)
     """
 
     kind = "parameter"
@@ -192,12 +199,21 @@ class Parameter(Variable):
 class Buffer(Variable):
     """A tensor of a module that is not trained: a constant, or a state that ``forward`` assigns anew.
 
-    >>> self.count = nn.Buffer(np.zeros((), "int64"))
-    >>> def forward(self, x):
-    ...     self.count = self.count + 1            # takes effect in training steps
+    Args:
+        data: its initial values, or its shape.
+        persistent: whether it is part of ``state_dict``; where nothing assigns one that is not, it becomes a constant
+            of the program.
+        init: an initializer of ``nn.init`` or its name, where data is a shape.
+        dtype: by default that of the data, or float32.
 
-    A buffer that is not ``persistent`` is no part of ``state_dict``; where nothing assigns it, it becomes a constant
-    of the program. Arguments are otherwise those of :class:`Parameter`.
+    Examples:
+        >>> class Counting(nn.Module):
+        ...     def __init__(self):
+        ...         self.count = nn.Buffer(np.zeros((), "int64"))
+        ...
+        ...     def forward(self, x):
+        ...         self.count = self.count + 1            # takes effect in training steps
+        ...         return x
     """
 
     kind = "buffer"

@@ -53,9 +53,20 @@ class MaxPool1d(_MaxPool):
     """The largest element of each window: (N, C, L) or (C, L) → (N, C, L').
 
     L' = ⌊(L + 2·padding - dilation·(kernel_size - 1) - 1) / stride⌋ + 1, rounded up with ``ceil_mode``; ``stride`` is
-    the window by default. Padding counts as -∞. Raises ArgumentError with ``return_indices``, which are not computed.
+    the window by default. Padding counts as -∞.
 
     >>> nn.MaxPool1d(2)
+
+    Args:
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        return_indices: must be False: indices are not computed.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+
+    Raises:
+        ArgumentError: with ``return_indices``, which are not computed.
     """
 
     rank = 1
@@ -65,7 +76,17 @@ class MaxPool2d(_MaxPool):
     """The largest element of each window: (N, C, H, W) or (C, H, W) → (N, C, H', W'). Arguments are an int or one for
     each axis; see :class:`MaxPool1d`.
 
-    >>> nn.MaxPool2d(3, stride=2, padding=1)
+    Args:
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        return_indices: must be False: indices are not computed.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+
+    Examples:
+        >>> nn.MaxPool2d(3, stride=2, padding=1)(np.zeros((8, 16, 28, 28), "float32")).shape
+        (8, 16, 14, 14)
     """
 
     rank = 2
@@ -73,7 +94,16 @@ class MaxPool2d(_MaxPool):
 
 class MaxPool3d(_MaxPool):
     """The largest element of each window: (N, C, D, H, W) or (C, D, H, W) → (N, C, D', H', W'); see
-    :class:`MaxPool1d`."""
+    :class:`MaxPool1d`.
+
+    Args:
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        return_indices: must be False: indices are not computed.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+    """
 
     rank = 3
 
@@ -85,6 +115,13 @@ class AvgPool1d(_Pool):
     default. Padding is 0, and counts unless ``count_include_pad`` is False.
 
     >>> nn.AvgPool1d(2)
+
+    Args:
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+        count_include_pad: whether padding counts in the mean.
     """
 
     rank = 1
@@ -121,15 +158,40 @@ class _AvgPool(_Pool):
 
 
 class AvgPool2d(_AvgPool):
-    """The mean of each window, or its sum divided by ``divisor_override``: (N, C, H, W) or (C, H, W) →
-    (N, C, H', W'). Arguments are an int or one for each axis; see :class:`AvgPool1d`."""
+    """The mean of each window, or its sum divided by a number: (N, C, H, W) or (C, H, W) → (N, C, H', W').
+
+    Sizes are those of :class:`AvgPool1d`.
+
+    Args:
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+        count_include_pad: whether padding counts in the mean.
+        divisor_override: what sums are divided by, in place of the number of elements.
+
+    Examples:
+        >>> nn.AvgPool2d(2)(np.zeros((8, 16, 28, 28), "float32")).shape
+        (8, 16, 14, 14)
+    """
 
     rank = 2
 
 
 class AvgPool3d(_AvgPool):
-    """The mean of each window, or its sum divided by ``divisor_override``: (N, C, D, H, W) or (C, D, H, W) →
-    (N, C, D', H', W'); see :class:`AvgPool1d`."""
+    """The mean of each window, or its sum divided by a number: (N, C, D, H, W) or (C, D, H, W) →
+    (N, C, D', H', W').
+
+    Sizes are those of :class:`AvgPool1d`.
+
+    Args:
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+        count_include_pad: whether padding counts in the mean.
+        divisor_override: what sums are divided by, in place of the number of elements.
+    """
 
     rank = 3
 
@@ -152,19 +214,40 @@ class _LPPool(_Pool):
 
 class LPPool1d(_LPPool):
     """(Σ xᵖ)^(1/p) of each window, p = norm_type: (N, C, L) or (C, L) → (N, C, L'); ``stride`` is the window by
-    default. As in PyTorch there is no |x|: for an odd p a negative sum has no root (NaN)."""
+    default. As in PyTorch there is no |x|: for an odd p a negative sum has no root (NaN).
+
+    Args:
+        norm_type: the p of the p-norm.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+    """
 
     rank = 1
 
 
 class LPPool2d(_LPPool):
-    """(Σ xᵖ)^(1/p) of each window: (N, C, H, W) or (C, H, W) → (N, C, H', W'); see :class:`LPPool1d`."""
+    """(Σ xᵖ)^(1/p) of each window: (N, C, H, W) or (C, H, W) → (N, C, H', W'); see :class:`LPPool1d`.
+
+    Args:
+        norm_type: the p of the p-norm.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+    """
 
     rank = 2
 
 
 class LPPool3d(_LPPool):
-    """(Σ xᵖ)^(1/p) of each window: (N, C, D, H, W) or (C, D, H, W) → (N, C, D', H', W'); see :class:`LPPool1d`."""
+    """(Σ xᵖ)^(1/p) of each window: (N, C, D, H, W) or (C, D, H, W) → (N, C, D', H', W'); see :class:`LPPool1d`.
+
+    Args:
+        norm_type: the p of the p-norm.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+    """
 
     rank = 3
 
@@ -191,23 +274,35 @@ class _AdaptiveAvgPool(_Adaptive):
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
     """The means of ``output_size`` windows that cover (N, C, L) or (C, L): window o of m over n elements goes from
-    ⌊o·n/m⌋ to ⌈(o + 1)·n/m⌉."""
+    ⌊o·n/m⌋ to ⌈(o + 1)·n/m⌉.
+
+    Args:
+        output_size: an int.
+    """
 
     rank = 1
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """The means of windows that cover (N, C, H, W) or (C, H, W). ``output_size``: an int, or (height, width), where
-    None stands for the input's.
+    """The means of windows that cover (N, C, H, W) or (C, H, W).
 
-    >>> nn.AdaptiveAvgPool2d(1)
+    Args:
+        output_size: an int, or one for each axis, where None stands for the input's size.
+
+    Examples:
+        >>> nn.AdaptiveAvgPool2d(1)(np.zeros((8, 16, 7, 7), "float32")).shape
+        (8, 16, 1, 1)
     """
 
     rank = 2
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """The means of windows that cover (N, C, D, H, W) or (C, D, H, W); see :class:`AdaptiveAvgPool2d`."""
+    """The means of windows that cover (N, C, D, H, W) or (C, D, H, W); see :class:`AdaptiveAvgPool2d`.
+
+    Args:
+        output_size: an int, or one for each axis, where None stands for the input's size.
+    """
 
     rank = 3
 
@@ -222,20 +317,37 @@ class _AdaptiveMaxPool(_Adaptive):
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
     """The maxima of ``output_size`` windows that cover (N, C, L) or (C, L): window o of m over n elements goes from
-    ⌊o·n/m⌋ to ⌈(o + 1)·n/m⌉. Raises ArgumentError with ``return_indices``, which are not computed."""
+    ⌊o·n/m⌋ to ⌈(o + 1)·n/m⌉.
+
+    Args:
+        output_size: an int.
+        return_indices: must be False: indices are not computed.
+
+    Raises:
+        ArgumentError: with ``return_indices``, which are not computed.
+    """
 
     rank = 1
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """The maxima of windows that cover (N, C, H, W) or (C, H, W). ``output_size``: an int, or (height, width), where
-    None stands for the input's; see :class:`AdaptiveMaxPool1d`."""
+    """The maxima of windows that cover (N, C, H, W) or (C, H, W).
+
+    Args:
+        output_size: an int, or one for each axis, where None stands for the input's size.
+        return_indices: must be False: indices are not computed.
+    """
 
     rank = 2
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """The maxima of windows that cover (N, C, D, H, W) or (C, D, H, W); see :class:`AdaptiveMaxPool2d`."""
+    """The maxima of windows that cover (N, C, D, H, W) or (C, D, H, W); see :class:`AdaptiveMaxPool2d`.
+
+    Args:
+        output_size: an int, or one for each axis, where None stands for the input's size.
+        return_indices: must be False: indices are not computed.
+    """
 
     rank = 3
 
@@ -265,36 +377,60 @@ class _GlobalMaxPool(_Global):
 
 
 class GlobalAvgPool1d(_GlobalAvgPool):
-    """The mean of each channel: (N, C, L) → (N, C), or with ``keepdim`` (N, C, 1). Keras's GlobalAveragePooling1D."""
+    """The mean of each channel: (N, C, L) → (N, C), or with ``keepdim`` (N, C, 1). Keras's GlobalAveragePooling1D.
+
+    Args:
+        keepdim: whether spatial axes stay, with the size 1.
+    """
 
     rank = 1
 
 
 class GlobalAvgPool2d(_GlobalAvgPool):
-    """The mean of each channel: (N, C, H, W) → (N, C), or with ``keepdim`` (N, C, 1, 1)."""
+    """The mean of each channel: (N, C, H, W) → (N, C), or with ``keepdim`` (N, C, 1, 1).
+
+    Args:
+        keepdim: whether spatial axes stay, with the size 1.
+    """
 
     rank = 2
 
 
 class GlobalAvgPool3d(_GlobalAvgPool):
-    """The mean of each channel: (N, C, D, H, W) → (N, C), or with ``keepdim`` (N, C, 1, 1, 1)."""
+    """The mean of each channel: (N, C, D, H, W) → (N, C), or with ``keepdim`` (N, C, 1, 1, 1).
+
+    Args:
+        keepdim: whether spatial axes stay, with the size 1.
+    """
 
     rank = 3
 
 
 class GlobalMaxPool1d(_GlobalMaxPool):
-    """The maximum of each channel: (N, C, L) → (N, C), or with ``keepdim`` (N, C, 1). Keras's GlobalMaxPooling1D."""
+    """The maximum of each channel: (N, C, L) → (N, C), or with ``keepdim`` (N, C, 1). Keras's GlobalMaxPooling1D.
+
+    Args:
+        keepdim: whether spatial axes stay, with the size 1.
+    """
 
     rank = 1
 
 
 class GlobalMaxPool2d(_GlobalMaxPool):
-    """The maximum of each channel: (N, C, H, W) → (N, C), or with ``keepdim`` (N, C, 1, 1)."""
+    """The maximum of each channel: (N, C, H, W) → (N, C), or with ``keepdim`` (N, C, 1, 1).
+
+    Args:
+        keepdim: whether spatial axes stay, with the size 1.
+    """
 
     rank = 2
 
 
 class GlobalMaxPool3d(_GlobalMaxPool):
-    """The maximum of each channel: (N, C, D, H, W) → (N, C), or with ``keepdim`` (N, C, 1, 1, 1)."""
+    """The maximum of each channel: (N, C, D, H, W) → (N, C), or with ``keepdim`` (N, C, 1, 1, 1).
+
+    Args:
+        keepdim: whether spatial axes stay, with the size 1.
+    """
 
     rank = 3

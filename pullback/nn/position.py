@@ -45,10 +45,15 @@ class _Encoding(Module):
 class SinusoidalPositionalEncoding(_Encoding):
     """x + PE, with PE[t, 2k] = sin(t / 10000^(2k/d)) and PE[t, 2k+1] = cos(t / 10000^(2k/d)), d = ``embedding_dim``.
 
-    ``max_len``: the longest sequence. No parameters, and nothing in the state dict; ``base`` stands for 10000. Vaswani
-    et al., Attention Is All You Need, 2017, section 3.5.
-
     >>> self.position = nn.SinusoidalPositionalEncoding(64)      # x: (N, L, 64)
+
+    Args:
+        embedding_dim: size of the last axis.
+        max_len: the longest sequence. No parameters, and nothing in the state dict; ``base`` stands for 10000. Vaswani
+            et al., Attention Is All You Need, 2017, section 3.5.
+        dropout: the probability of an element to be dropped in steps.
+        base: stands for 10000.
+        batch_first: whether inputs and results are (N, L, …) rather than (L, N, …).
     """
 
     def __init__(
@@ -69,6 +74,13 @@ class LearnedPositionalEncoding(_Encoding):
     has it. Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
 
     >>> self.position = nn.LearnedPositionalEncoding(256, 64)    # x: (N, L, 64) with L up to 256
+
+    Args:
+        num_positions: the longest sequence.
+        embedding_dim: size of the last axis.
+        dropout: the probability of an element to be dropped in steps.
+        batch_first: whether inputs and results are (N, L, …) rather than (L, N, …).
+        dtype: of the parameters, float32 by default.
     """
 
     def __init__(
@@ -86,13 +98,16 @@ class RotaryEmbedding(Module):
     """Queries or keys turned by their places: the pair (a, b) of elements k at the place t becomes (a·cos θ - b·sin θ,
     b·cos θ + a·sin θ) with θ = t / base^(2k/dim), so that products of a query and a key depend on their distance.
 
-    ``dim``: how many of the last axis' elements turn, an even number; the others stay. Element k is paired with
-    k + dim/2, as in Llama, or with ``interleaved`` element 2k with 2k + 1, as in the paper. ``seq_dim``: the axis of
-    places, by default that before the last, as in (N, heads, L, size). No parameters. Su et al., RoFormer: Enhanced
-    Transformer with Rotary Position Embedding, 2021.
-
     >>> self.rope = nn.RotaryEmbedding(16)
     >>> F.scaled_dot_product_attention(self.rope(q), self.rope(k), v, is_causal=True)
+
+    Args:
+        dim: how many of the last axis' elements turn, an even number; the others stay.
+        max_len: the longest sequence.
+        base: of the formula.
+        interleaved: whether element 2k is paired with 2k + 1, as in the paper, not k with k + dim/2, as in Llama.
+        seq_dim: the axis of places, by default that before the last, as in (N, heads, L, size). No parameters. Su et
+            al., RoFormer: Enhanced Transformer with Rotary Position Embedding, 2021.
     """
 
     def __init__(

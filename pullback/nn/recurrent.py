@@ -226,6 +226,18 @@ class RNN(_Recurrent):
     """tanh(weight_ih·x + bias_ih + weight_hh·h + bias_hh) from step to step; ``nonlinearity`` "relu" in its place.
 
     Elman, Finding Structure in Time, 1990. Inputs and parameters as of :class:`LSTM`, without projections.
+
+    Args:
+        input_size: size of the last axis of the input.
+        hidden_size: size of the state.
+        num_layers: layers, one after the other.
+        nonlinearity: "tanh" or "relu".
+        bias: whether there is a bias.
+        batch_first: whether inputs and results are (N, L, …) rather than (L, N, …).
+        dropout: of the outputs between layers, in steps.
+        bidirectional: whether a second direction goes from the end to the beginning; results are concatenated.
+        truncate: through how many steps gradients flow back at most; None: all.
+        dtype: of the parameters, float32 by default.
     """
 
     gates = 1
@@ -266,16 +278,33 @@ class LSTM(_Recurrent):
     Arguments, parameters and their names are those of ``torch.nn.LSTM``: for layer k ``weight_ih_lk``,
     ``weight_hh_lk``, ``bias_ih_lk`` and ``bias_hh_lk``, with ``proj_size`` also ``weight_hr_lk``, and with ``_reverse``
     those of the other direction; uniform in ±1/√hidden_size at first. ``dropout`` drops outputs between layers in
-    training. ``truncate``: gradients flow back through at most so many steps.
+    training.
 
     Inputs are (L, N, input_size), with ``batch_first`` (N, L, input_size), or (L, input_size), or what
     ``nn.utils.rnn.pack_padded_sequence`` gives. ``lengths`` (N,), whole numbers: of sequences that are padded at their
     end, outputs after it are 0, the last states are those at the end, and the other direction begins there.
 
-    Raises ArgumentError for sizes that are none, ShapeError for inputs and states that do not fit.
+    Args:
+        input_size: size of the last axis of the input.
+        hidden_size: size of the state.
+        num_layers: layers, one after the other.
+        bias: whether there is a bias.
+        batch_first: whether inputs and results are (N, L, …) rather than (L, N, …).
+        dropout: of the outputs between layers, in steps.
+        bidirectional: whether a second direction goes from the end to the beginning; results are concatenated.
+        proj_size: size of a projection of the hidden state; 0: none.
+        truncate: gradients flow back through at most so many steps.
+        dtype: of the parameters, float32 by default.
 
-    >>> self.lstm = nn.LSTM(32, 64, num_layers=2, batch_first=True)
-    >>> output, (h, c) = self.lstm(x)
+    Raises:
+        ArgumentError: for sizes that are none.
+        ShapeError: for inputs and states that do not fit.
+
+    Examples:
+        >>> lstm = nn.LSTM(16, 32, num_layers=2, batch_first=True)
+        >>> output, (h, c) = lstm(np.zeros((4, 10, 16), "float32"))
+        >>> output.shape, h.shape
+        ((4, 10, 32), (2, 4, 32))
     """
 
     gates, states = 4, 2
@@ -316,8 +345,21 @@ class GRU(_Recurrent):
 
     Inputs and parameters as of :class:`LSTM`, without projections; names and formulas as in ``torch.nn.GRU``.
 
-    >>> self.gru = nn.GRU(32, 64, bidirectional=True)
-    >>> output, h = self.gru(x)
+    Args:
+        input_size: size of the last axis of the input.
+        hidden_size: size of the state.
+        num_layers: layers, one after the other.
+        bias: whether there is a bias.
+        batch_first: whether inputs and results are (N, L, …) rather than (L, N, …).
+        dropout: of the outputs between layers, in steps.
+        bidirectional: whether a second direction goes from the end to the beginning; results are concatenated.
+        truncate: through how many steps gradients flow back at most; None: all.
+        dtype: of the parameters, float32 by default.
+
+    Examples:
+        >>> output, h = nn.GRU(16, 32, bidirectional=True)(np.zeros((10, 4, 16), "float32"))
+        >>> output.shape
+        (10, 4, 64)
     """
 
     gates = 3
@@ -397,6 +439,13 @@ class RNNCell(_Cell):
     """One step of :class:`RNN`: (N, input_size) and a state (N, hidden_size) give the new state.
 
     Parameters: ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``, as in ``torch.nn.RNNCell``.
+
+    Args:
+        input_size: size of the last axis of the input.
+        hidden_size: size of the state.
+        bias: whether there is a bias.
+        nonlinearity: "tanh" or "relu".
+        dtype: of the parameters, float32 by default.
     """
 
     gates = 1
@@ -421,6 +470,12 @@ class LSTMCell(_Cell):
     """One step of :class:`LSTM`: (N, input_size) and the states h and c, (N, hidden_size), give the new ones.
 
     Parameters: ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``, as in ``torch.nn.LSTMCell``.
+
+    Args:
+        input_size: size of the last axis of the input.
+        hidden_size: size of the state.
+        bias: whether there is a bias.
+        dtype: of the parameters, float32 by default.
     """
 
     gates, states = 4, 2
@@ -441,6 +496,12 @@ class GRUCell(_Cell):
     """One step of :class:`GRU`: (N, input_size) and a state (N, hidden_size) give the new state.
 
     Parameters: ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``, as in ``torch.nn.GRUCell``.
+
+    Args:
+        input_size: size of the last axis of the input.
+        hidden_size: size of the state.
+        bias: whether there is a bias.
+        dtype: of the parameters, float32 by default.
     """
 
     gates = 3

@@ -17,7 +17,16 @@ __all__ = ["Flatten", "Unflatten"]
 
 class Flatten(Module):
     """The axes from ``start_dim`` to ``end_dim`` as one: (N, C, H, W) → (N, C·H·W) by default. The number of rows stays
-    whatever it is."""
+    whatever it is.
+
+    Args:
+        start_dim: the first of the axes.
+        end_dim: the last of the axes.
+
+    Examples:
+        >>> nn.Flatten()(np.zeros((8, 3, 4, 4), "float32")).shape
+        (8, 48)
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -33,7 +42,13 @@ class Flatten(Module):
 class Unflatten(Module):
     """The axis ``dim`` as several, of the sizes ``unflattened_size``, one of which may be -1: what is left over.
 
-    >>> nn.Unflatten(1, (32, 7, 7))                # (N, 1568) → (N, 32, 7, 7)
+    Args:
+        dim: the axis; negative ones count from the end.
+        unflattened_size: the sizes, one of which may be -1: what is left over.
+
+    Examples:
+        >>> nn.Unflatten(1, (32, 7, 7))(np.zeros((2, 1568), "float32")).shape
+        (2, 32, 7, 7)
     """
 
     def __init__(self, dim: int, unflattened_size: Any) -> None:

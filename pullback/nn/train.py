@@ -74,42 +74,54 @@ def trainer(
 ) -> Trainer:
     """A trainer for a model: compiled, with initial values.
 
-    >>> trainer = pullback.trainer(net, "cross_entropy", optim.Adam(lr=1e-3), example=x_train)
-    >>> trainer.fit(x_train, y_train, epochs=5, validation=(x_test, y_test))
-
-    ``model``: an ``nn.Module``, an IRModule or a script class with the function ``backbone``. ``loss``: a loss, its
-    name ("cross_entropy", "mse", …), or a function of the model's outputs and the targets. ``optimizer``: one of
-    ``pullback.optim``, or its name ("adam", "sgd", …) for its default arguments.
-
-    ``example``: of a module, an array for each input (several: a tuple), of which only shape and dtype count, or its
-    type; the first axis is the batch, of any size. ``targets``: the types of the loss's targets, or arrays like them;
-    by default class indices (int64, one for each row) for a cross entropy, else the type of the prediction; "one-hot"
-    stands for the prediction's type.
-
-    ``init``: patterns of parameter names and initializers of ``nn.init``, ``{"*.weight": "kaiming_normal"}``, or one
-    initializer for all; by default a module's layers begin as PyTorch's do, an IRModule's parameters by "xavier".
-    (Weights of script modules are (inputs, outputs) for matmul: ``mode="fan_out"`` counts their inputs.) A module's
-    values stay where they were given, loaded or trained. ``seed`` is that of the initial values, of the order in which
-    ``fit`` takes the rows, and of what the model draws itself, as dropout does. ``precision``: "bfloat16" or "float16"
-    trains in mixed precision; ``flush_subnormals`` takes numbers below 1.2e-38 for 0.
-
     From then on the module's values are the trainer's: ``net.state_dict()`` returns what was trained,
     ``net.load_state_dict(…)`` is what it goes on from, and another trainer of the same module, or of parts of it,
     begins there, and has them from then on. Parameters with ``requires_grad=False`` stay as they are; what is set later
-    counts for the next trainer. ``trainable``: patterns of parameter names, ``["head.*"]``, as of a shell: of the
-    others, only these are trained. What is not trained costs neither a gradient nor a state of the optimizer, and what
-    only its gradient would read is not kept; ``trainer.freeze`` and ``trainer.unfreeze`` choose others later.
-    ``adapt``: what is trained in the place of the model's weights, ``nn.LoRA(…)`` or ``nn.Adapter(…)``, or a list of
-    them.
+    counts for the next trainer.
 
-    ``distributed``: "data", "zero1", "zero2", "zero3", or a ``pullback.distributed.Distribution`` with more options:
-    the processes that mpirun started, the *ranks*, train this model together (``mpirun -n 4 python train.py``). All
-    run the same program on the same data: batch sizes, losses and metrics are those of all together, each rank computes
-    its rows of every batch, and the first one's values are what all begin with. "data" keeps all values on each rank;
-    the stages of ZeRO divide optimizer states, then gradients, then parameters among them. All ranks call each method,
-    in the same order; the first one shows progress and writes files. Without mpirun there is one rank.
+    Args:
+        model: an ``nn.Module``, an IRModule or a script class with the function ``backbone``.
+        loss: a loss, its name ("cross_entropy", "mse", …), or a function of the model's outputs and the targets.
+        optimizer: one of ``pullback.optim``, or its name ("adam", "sgd", …) for its default arguments.
+        example: of a module, an array for each input (several: a tuple), of which only shape and dtype count, or its
+            type; the first axis is the batch, of any size.
+        targets: the types of the loss's targets, or arrays like them; by default class indices (int64, one for each
+            row) for a cross entropy, else the type of the prediction; "one-hot" stands for the prediction's type.
+        init: patterns of parameter names and initializers of ``nn.init``, ``{"*.weight": "kaiming_normal"}``, or one
+            initializer for all; by default a module's layers begin as PyTorch's do, an IRModule's parameters by
+            "xavier". (Weights of script modules are (inputs, outputs) for matmul: ``mode="fan_out"`` counts their
+            inputs.) A module's values stay where they were given, loaded or trained.
+        seed: of the initial values, of the order in which ``fit`` takes the rows, and of what the model draws itself,
+            as dropout does.
+        precision: "bfloat16" or "float16" trains in mixed precision.
+        target: what is compiled for: "llvm" (this machine), a Target or its text, or "debug" (the interpreter).
+        device: where values live; ``pullback.cpu()`` by default.
+        profile: accepted as in other packages, without effect.
+        flush_subnormals: whether numbers below 1.2e-38 are taken for 0.
+        trainable: patterns of parameter names, ``["head.*"]``, as of a shell: of the others, only these are trained.
+            What is not trained costs neither a gradient nor a state of the optimizer, and what only its gradient would
+            read is not kept; ``trainer.freeze`` and ``trainer.unfreeze`` choose others later.
+        adapt: what is trained in the place of the model's weights, ``nn.LoRA(…)`` or ``nn.Adapter(…)``, or a list of
+            them.
+        distributed: "data", "zero1", "zero2", "zero3", or a ``pullback.distributed.Distribution`` with more options:
+            the processes that mpirun started, the *ranks*, train this model together (``mpirun -n 4 python train.py``).
+            All run the same program on the same data: batch sizes, losses and metrics are those of all together, each
+            rank computes its rows of every batch, and the first one's values are what all begin with. "data" keeps all
+            values on each rank; the stages of ZeRO divide optimizer states, then gradients, then parameters among them.
+            All ranks call each method, in the same order; the first one shows progress and writes files. Without mpirun
+            there is one rank.
 
-    Raises ArgumentError, or another UserError with the layer and the line, for what does not fit together.
+    Returns:
+        a trainer: :class:`pullback.relax.training.Trainer`.
+
+    Raises:
+        ArgumentError: or another UserError with the layer and the line, for what does not fit together.
+
+    Examples:
+        >>> trainer = pullback.trainer(net, "cross_entropy", optim.Adam(lr=1e-3), example=x)
+        >>> history = trainer.fit(x, y, epochs=5, validation=(x, y), verbose=0)
+        >>> len(history["val_accuracy"])
+        5
     """
     options: dict[str, Any] = {
         "seed": seed, "precision": precision, "target": target, "device": device, "profile": profile,

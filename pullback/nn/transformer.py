@@ -69,6 +69,23 @@ class TransformerEncoderLayer(_Layer):
     function or a module. Inputs are (L, N, d_model), or with ``batch_first`` (N, L, d_model). Parameters and their
     names are those of ``torch.nn.TransformerEncoderLayer``. Vaswani et al., Attention Is All You Need, 2017; norms
     first: Xiong et al. 2020.
+
+    Args:
+        d_model: size of the last axis of inputs and results.
+        nhead: heads of attention; they divide d_model.
+        dim_feedforward: width of the network behind the attention.
+        dropout: the probability of an element to be dropped in steps.
+        activation: of the network: "relu", "gelu", a function or a module.
+        layer_norm_eps: eps of the norms.
+        batch_first: whether inputs and results are (N, L, …) rather than (L, N, …).
+        norm_first: whether norms come before attention and network rather than after the sums.
+        bias: whether there is a bias.
+        dtype: of the parameters, float32 by default.
+
+    Examples:
+        >>> layer = nn.TransformerEncoderLayer(16, 4, 64, batch_first=True)
+        >>> layer(np.zeros((2, 5, 16), "float32")).shape
+        (2, 5, 16)
     """
 
     def __init__(
@@ -96,6 +113,18 @@ class TransformerDecoderLayer(_Layer):
 
     Arguments are those of :class:`TransformerEncoderLayer`; parameters and their names those of
     ``torch.nn.TransformerDecoderLayer``.
+
+    Args:
+        d_model: size of the last axis of inputs and results.
+        nhead: heads of attention; they divide d_model.
+        dim_feedforward: width of the network behind the attention.
+        dropout: the probability of an element to be dropped in steps.
+        activation: of the network: "relu", "gelu", a function or a module.
+        layer_norm_eps: eps of the norms.
+        batch_first: whether inputs and results are (N, L, …) rather than (L, N, …).
+        norm_first: whether norms come before attention and network rather than after the sums.
+        bias: whether there is a bias.
+        dtype: of the parameters, float32 by default.
     """
 
     def __init__(
@@ -131,8 +160,17 @@ class TransformerEncoder(Module):
 
     As in PyTorch the copies begin with equal values; ``init={"*weight": "xavier_uniform"}`` draws each by itself.
 
-    >>> layer = nn.TransformerEncoderLayer(64, 4, 256, batch_first=True)
-    >>> nn.TransformerEncoder(layer, num_layers=6)
+    Args:
+        encoder_layer: the layer that is copied.
+        num_layers: copies.
+        norm: a module at the end.
+        enable_nested_tensor: accepted as in PyTorch, without effect.
+        mask_check: accepted as in PyTorch, without effect.
+
+    Examples:
+        >>> encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 64), num_layers=2)
+        >>> encoder(np.zeros((5, 2, 16), "float32")).shape
+        (5, 2, 16)
     """
 
     def __init__(
@@ -156,6 +194,11 @@ class TransformerDecoder(Module):
     """``num_layers`` copies of a layer, each with parameters of its own, and a norm at the end, if one is given.
 
     As in PyTorch the copies begin with equal values.
+
+    Args:
+        decoder_layer: the layer that is copied.
+        num_layers: copies.
+        norm: a module at the end.
     """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
@@ -182,6 +225,22 @@ class Transformer(Module):
 
     Arguments, parameters and their names are those of ``torch.nn.Transformer``; matrices are drawn by xavier_uniform.
     Vaswani et al., Attention Is All You Need, 2017.
+
+    Args:
+        d_model: size of the last axis of inputs and results.
+        nhead: heads of attention; they divide d_model.
+        num_encoder_layers: layers of the encoder.
+        num_decoder_layers: layers of the decoder.
+        dim_feedforward: width of the network behind the attention.
+        dropout: the probability of an element to be dropped in steps.
+        activation: of the network: "relu", "gelu", a function or a module.
+        custom_encoder: a module in the encoder's place.
+        custom_decoder: a module in the decoder's place.
+        layer_norm_eps: eps of the norms.
+        batch_first: whether inputs and results are (N, L, …) rather than (L, N, …).
+        norm_first: whether norms come before attention and network rather than after the sums.
+        bias: whether there is a bias.
+        dtype: of the parameters, float32 by default.
     """
 
     def __init__(

@@ -18,13 +18,20 @@ __all__ = [
 class Upsample(Module):
     """(N, C, L), (N, C, H, W) or (N, C, D, H, W) with the spatial axes resized.
 
-    ``size``: an int, or one for each axis; or ``scale_factor``, a number, or one for each axis. ``mode``: "nearest",
-    "linear" (of sequences), "bilinear" and "bicubic" (of images) or "trilinear" (of volumes). ``align_corners``: the
-    outermost elements stay where they are, else (by default) the edges. Where a factor gives no whole size, places are
-    those of the factor, or with ``recompute_scale_factor`` of the ratio of the sizes. Raises ArgumentError for a mode
-    that does not fit.
+    Args:
+        size: an int, or one for each axis; or give ``scale_factor``.
+        scale_factor: the ratio of the sizes: a number, or one for each spatial axis.
+        mode: "nearest", "linear" (of sequences), "bilinear" and "bicubic" (of images) or "trilinear" (of volumes).
+        align_corners: whether the outermost elements stay where they are; else (by default) the edges do.
+        recompute_scale_factor: whether places are those of the ratio of the sizes, where a factor gives no whole size;
+            by default those of the factor.
 
-    >>> nn.Upsample(scale_factor=2, mode="bilinear")
+    Raises:
+        ArgumentError: for a mode that does not fit.
+
+    Examples:
+        >>> nn.Upsample(scale_factor=2, mode="bilinear")(np.zeros((1, 3, 8, 8), "float32")).shape
+        (1, 3, 16, 16)
     """
 
     def __init__(
@@ -48,21 +55,35 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Images (N, C, H, W) resized, each pixel that of the nearest one before it."""
+    """Images (N, C, H, W) resized, each pixel that of the nearest one before it.
+
+    Args:
+        size: the size of the result: an int, or one for each spatial axis; or give ``scale_factor``.
+        scale_factor: the ratio of the sizes: a number, or one for each spatial axis.
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor)
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Images (N, C, H, W) resized linearly along both axes, the outermost pixels staying where they are."""
+    """Images (N, C, H, W) resized linearly along both axes, the outermost pixels staying where they are.
+
+    Args:
+        size: the size of the result: an int, or one for each spatial axis; or give ``scale_factor``.
+        scale_factor: the ratio of the sizes: a number, or one for each spatial axis.
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, "bilinear", True)
 
 
 class PixelShuffle(Module):
-    """(…, C·r², H, W) → (…, C, H·r, W·r) with r = upscale_factor (Shi et al. 2016)."""
+    """(…, C·r², H, W) → (…, C, H·r, W·r) with r = upscale_factor (Shi et al. 2016).
+
+    Args:
+        upscale_factor: r.
+    """
 
     def __init__(self, upscale_factor: int) -> None:
         (self.upscale_factor,) = each("upscale_factor", upscale_factor, 1, 1)
@@ -76,7 +97,11 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """(…, C, H·r, W·r) → (…, C·r², H, W) with r = downscale_factor: the inverse of :class:`PixelShuffle`."""
+    """(…, C, H·r, W·r) → (…, C·r², H, W) with r = downscale_factor: the inverse of :class:`PixelShuffle`.
+
+    Args:
+        downscale_factor: r.
+    """
 
     def __init__(self, downscale_factor: int) -> None:
         (self.downscale_factor,) = each("downscale_factor", downscale_factor, 1, 1)
@@ -90,7 +115,11 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """(N, C, …) with the channels of ``groups`` groups taken in turn (Zhang et al., ShuffleNet, 2018)."""
+    """(N, C, …) with the channels of ``groups`` groups taken in turn (Zhang et al., ShuffleNet, 2018).
+
+    Args:
+        groups: the number of groups, which divides the channels.
+    """
 
     def __init__(self, groups: int) -> None:
         (self.groups,) = each("groups", groups, 1, 1)
@@ -104,7 +133,14 @@ class ChannelShuffle(Module):
 
 
 class Unfold(Module):
-    """The windows of images as columns: (N, C, H, W) or (C, H, W) → (N, C·kernel area, windows)."""
+    """The windows of images as columns: (N, C, H, W) or (C, H, W) → (N, C·kernel area, windows).
+
+    Args:
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        stride: the step from window to window: an int, or one for each spatial axis.
+    """
 
     def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
         self.kernel_size, self.dilation = each("kernel_size", kernel_size, 2, 1), each("dilation", dilation, 2, 1)
@@ -120,7 +156,15 @@ class Unfold(Module):
 
 class Fold(Module):
     """The sums of columns where they came from, the adjoint of :class:`Unfold`: (N, C·kernel area, windows) →
-    (N, C, *output_size)."""
+    (N, C, *output_size).
+
+    Args:
+        output_size: (height, width) of the images: an int, or both.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        stride: the step from window to window: an int, or one for each spatial axis.
+    """
 
     def __init__(
         self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1

@@ -51,7 +51,25 @@ def SGD(  # noqa: N802  a class in PyTorch
     *,
     maximize: bool = False,
 ) -> Optimizer:
-    """Stochastic gradient descent, with momentum where it is not 0: ``torch.optim.SGD``."""
+    """Stochastic gradient descent, with momentum where it is not 0: ``torch.optim.SGD``.
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        momentum: how much of the last update's direction is kept.
+        dampening: the gradient counts 1 - dampening.
+        weight_decay: how much of the parameter is added to its gradient (L2).
+        nesterov: whether the gradient is that at the place to which the momentum leads.
+        maximize: whether the loss is made larger.
+
+    Returns:
+        a plain SGD, or a MomentumSGD.
+
+    Examples:
+        >>> optim.SGD(lr=0.1)
+        SGD(lr=0.1, weight_decay=0.0, maximize=False)
+        >>> type(optim.SGD(lr=0.1, momentum=0.9)).__name__
+        'MomentumSGD'
+    """
     if isinstance(momentum, (int, float)) and momentum == 0 and not nesterov:
         return PlainSGD(lr, weight_decay, maximize)
     return MomentumSGD(lr, momentum, dampening, weight_decay, nesterov, maximize)

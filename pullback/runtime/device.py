@@ -12,7 +12,16 @@ _NUMBERS = {"cpu": 1}  # of kinds, in DLPack
 
 @dataclass(frozen=True)
 class Device:
-    """The device number ``index`` of the given ``kind``."""
+    """The device number ``index`` of the given ``kind``.
+
+    Args:
+        kind: of the device: "cpu".
+        index: its number.
+
+    Examples:
+        >>> pullback.cpu().kind
+        'cpu'
+    """
 
     kind: str
     index: int = 0
@@ -47,15 +56,35 @@ class Device:
 
 
 def cpu(index: int = 0) -> Device:
-    """The CPU of this process."""
+    """The CPU of this process.
+
+    Args:
+        index: its number; there is one, 0.
+
+    Returns:
+        the device.
+
+    Examples:
+        >>> pullback.cpu()
+        cpu(0)
+    """
     return Device("cpu", index)
 
 
 def device(target: object, index: int = 0) -> Device:
     """The device on which code for ``target`` runs.
 
-    ``target`` is a name ("llvm", "cpu"), a target's text ("llvm -mcpu=znver4"), an object with a ``kind`` such as a
-    Target, a ``device_type``, or a Device, which is returned as it is.
+    Args:
+        target: a name ("llvm", "cpu"), a target's text ("llvm -mcpu=znver4"), an object with a ``kind`` such as a
+            Target, a ``device_type``, or a Device, which is returned as it is.
+        index: its number.
+
+    Returns:
+        the device.
+
+    Examples:
+        >>> pullback.device("llvm")
+        cpu(0)
     """
     if isinstance(target, Device):
         return target

@@ -14,13 +14,23 @@ def register_func(name: Any, f: Callable[..., Any] | None = None, override: bool
     """Register a function under a name. Without ``f`` it is a decorator; ``@register_func`` alone takes the function's
     own name.
 
-    Raises ArgumentError where the name is taken, unless ``override``.
+    Args:
+        name: of the function; with ``@register_func`` alone, the function itself.
+        f: the function; without it, a decorator is returned.
+        override: whether a name that is taken gets another function.
 
-    >>> @register_func("my.double")
-    ... def double(x):
-    ...     return 2 * x
-    >>> get_global_func("my.double")(3)
-    6
+    Returns:
+        the function, or a decorator.
+
+    Raises:
+        ArgumentError: where the name is taken, unless ``override``.
+
+    Examples:
+        >>> @pullback.register_func("my.double")
+        ... def double(x):
+        ...     return 2 * x
+        >>> pullback.get_global_func("my.double")(3)
+        6
     """
     if callable(name):
         return register_func(name.__name__, name, override)
@@ -39,7 +49,19 @@ def register_func(name: Any, f: Callable[..., Any] | None = None, override: bool
 def get_global_func(name: str, allow_missing: bool = False) -> Any:
     """The function that is registered under the name.
 
-    Raises NameNotFound where there is none; with ``allow_missing`` it returns None.
+    Args:
+        name: of the function.
+        allow_missing: whether None is returned where there is none.
+
+    Returns:
+        the function.
+
+    Raises:
+        NameNotFound: where there is none, unless ``allow_missing``.
+
+    Examples:
+        >>> pullback.get_global_func("no.such.function", allow_missing=True) is None
+        True
     """
     found = _functions.get(name)
     if found is None and not allow_missing:

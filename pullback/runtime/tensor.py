@@ -59,6 +59,12 @@ class Tensor:
     """A C-contiguous array in memory of its own, or in memory borrowed from another library's array.
 
     ``Tensor(shape, dtype)`` is a new one with undefined contents; ``tensor(data)`` makes one from data.
+
+    Args:
+        shape: the sizes, or one size.
+        dtype: of the elements.
+        device: where it lives.
+        memory: what it lies in; by default new memory.
     """
 
     __slots__ = ("__weakref__", "_memory", "_numpy_dtype", "device", "dtype", "shape")
@@ -273,11 +279,21 @@ class Tensor:
 
 
 def tensor(data: Any, dtype: Any = None, device: Device | None = None, *, copy: bool | None = None) -> Tensor:
-    """A tensor of ``data``: a Python number, (nested) lists, a NumPy array, or anything with DLPack or ``__array__``.
+    """A tensor of data.
 
-    Arrays keep their dtype unless one is given; Python floats become float32, ints int64, bools bool. ``copy`` is as in
-    NumPy: True always copies, None only where needed, False never. Where no copy is made the tensor and the array share
-    their memory.
+    Args:
+        data: a Python number, (nested) lists, a NumPy array, or anything with DLPack or ``__array__``.
+        dtype: of the elements; by default that of an array, float32 of Python floats, int64 of ints, bool of bools.
+        device: where values live; ``pullback.cpu()`` by default.
+        copy: as in NumPy: True always copies, None only where needed, False never. Where no copy is made the tensor and
+            the array share their memory.
+
+    Returns:
+        the tensor.
+
+    Examples:
+        >>> pullback.tensor([[1.0, 2.0]])
+        tensor([[1., 2.]], shape=(1, 2), dtype=float32)
     """
     if copy is not None and not isinstance(copy, bool):
         raise ArgumentError(f"copy must be True, False or None, got {copy!r}")

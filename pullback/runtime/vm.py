@@ -21,6 +21,20 @@ class VirtualMachine:
     ``vm["name"](*args)`` takes tensors, anything that ``pullback.tensor`` takes, and nested tuples of them; it returns
     a tensor or nested tuples of tensors. :meth:`profile` is always available, and costs nothing where it is not used:
     ``profile`` is accepted as in other packages. Machines and their functions may be used from several threads.
+
+    Args:
+        executable: what ``pullback.compile`` returns.
+        device: where it runs.
+        profile: accepted as in other packages, without effect.
+
+    Examples:
+        >>> bb = relax.BlockBuilder()
+        >>> a = relax.Var("a", R.Tensor((3,), "float32"))
+        >>> with bb.function("double", [a]):
+        ...     double = bb.emit_func_output(bb.emit(a + a))
+        >>> vm = pullback.VirtualMachine(pullback.compile(bb.get()), pullback.cpu())
+        >>> vm["double"](np.ones(3, "float32"))
+        tensor([2., 2., 2.], shape=(3,), dtype=float32)
     """
 
     def __init__(self, executable: Any, device: Device | None = None, profile: bool = False) -> None:

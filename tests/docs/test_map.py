@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +17,8 @@ from tests.docs.blocks import ROOT, python_text
 from tests.test_layers import ROOMS
 
 MAP = ROOT / "docs" / "map.md"
-DOCUMENTS = (
-    "README.md", "docs/map.md", "docs/tutorial.md", "docs/security.md", "docs/commands.md", "docs/building.md",
-    "docs/deploy.md", "docs/scaling.md",
-)  # fmt: skip
+DOCUMENTS = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+GENERATED = {"docs/ops.md", "docs/performance.md", *(d for d in DOCUMENTS if d.startswith("docs/frontends/"))}
 
 
 def test_programs_run(tmp_path):
@@ -61,19 +60,25 @@ def _rooms() -> list[str]:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_lead_somewhere(name):
     path = ROOT / name
-    text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    headings = {_anchor(h) for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
-    for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", text):
-        if not target.startswith("https://"):
-            assert (path.parent / target).exists(), target
-        assert not anchor or anchor in headings, anchor
+    text = re.sub(r"^ *```.*?^ *```$|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)]*)\)", text):
+        if target.startswith(("https://", "http://")):
+            continue
+        found = path.parent / target if target else path
+        assert found.exists(), target
+        assert not anchor or anchor in _headings(found), f"{target}#{anchor}"
+
+
+def _headings(path: Path) -> set[str]:
+    text = re.sub(r"^ *```.*?^ *```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return {_anchor(h) for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
 
 
 def _anchor(heading: str) -> str:
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", sorted({*DOCUMENTS} - GENERATED))
 def test_lines_are_short(name):
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
-    assert [number for number, line in enumerate(lines, 1) if len(line) > 120] == []
+    assert [n for n, line in enumerate(lines, 1) if len(line) > 120 and line[:1] != "|"] == []

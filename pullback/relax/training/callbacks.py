@@ -112,7 +112,22 @@ class Callback:
 
 
 class LambdaCallback(Callback):
-    """Hooks that are functions: ``LambdaCallback(on_epoch_end=lambda epoch, logs: print(logs["loss"]))``."""
+    """Hooks that are functions.
+
+    Args:
+        on_train_begin: called with logs.
+        on_train_end: called with logs.
+        on_epoch_begin: called with the epoch and logs.
+        on_epoch_end: called with the epoch and logs, which hold its metrics.
+        on_batch_end: called with the step and logs.
+        on_steps: called with the step and logs, after each ``every_n_steps`` steps.
+        every_n_steps: after how many steps.
+
+    Examples:
+        >>> show = callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch, sorted(logs)))
+        >>> history = trainer.fit(x, y, epochs=1, callbacks=[show], verbose=0)
+        1 ['loss']
+    """
 
     def __init__(
         self,
@@ -139,8 +154,11 @@ class LambdaCallback(Callback):
 class Monitor(Callback):
     """Base of callbacks that compare a metric of epochs.
 
-    ``mode``: "min" where less is better, "max" where more is, "auto" to tell from the name: less of losses and errors,
-    more of accuracies and scores; a name that does not tell is an error. A NaN is never better.
+    Args:
+        monitor: the name of the metric: "val_loss", "accuracy", ….
+        mode: "min" where less is better, "max" where more is, "auto" to tell from the name: less of losses and errors,
+            more of accuracies and scores; a name that does not tell is an error. A NaN is never better.
+        min_delta: by how much a value has to be better.
     """
 
     def __init__(self, monitor: str, mode: str, min_delta: float = 0.0) -> None:
@@ -186,11 +204,23 @@ class Monitor(Callback):
 class EarlyStopping(Monitor):
     """Stops when ``monitor`` has not become better for ``patience`` epochs (0 and 1: at the first that is no better).
 
-    Better is by more than ``min_delta``, and, where there is a ``baseline``, than that.
+    ``history.best_epoch`` and ``history.stopped_epoch`` tell the epochs.
 
-    ``restore_best`` gives parameters and states the values of the best epoch at the end, whether the training was
-    stopped or not (the optimizer's states stay). The first ``start_from_epoch`` epochs of a fit do not count.
-    ``history.best_epoch`` and ``history.stopped_epoch`` tell.
+    Args:
+        monitor: the name of the metric: "val_loss", "accuracy", ….
+        patience: epochs without a better value.
+        min_delta: by how much a value has to be better.
+        mode: "min" where less is better, "max" where more is, "auto" to tell from the name.
+        restore_best: gives parameters and states the values of the best epoch at the end, whether the training was
+            stopped or not (the optimizer's states stay).
+        baseline: what a value has to be better than, too.
+        start_from_epoch: so many first epochs of a fit do not count.
+
+    Examples:
+        >>> stop = callbacks.EarlyStopping("val_loss", patience=3, restore_best=True)
+        >>> history = trainer.fit(x, y, epochs=50, validation_split=0.25, callbacks=[stop], verbose=0)
+        >>> history.best_epoch <= len(history.epochs)
+        True
     """
 
     def __init__(
@@ -248,12 +278,22 @@ class EarlyStopping(Monitor):
 class ModelCheckpoint(Monitor):
     """Saves the trainer after epochs, and keeps the best files.
 
-    ``path`` may name the epoch and metrics: ``"checkpoints/{epoch:03d}-{val_loss:.4f}.safetensors"``; folders that are
-    missing are made. Of the files that this fit wrote, the ``save_top_k`` with the best ``monitor`` stay, others are
-    removed; -1 keeps all, 0 none. ``monitor=None`` keeps the latest. ``save_last`` writes "last" with the path's suffix
-    into the same folder, too. ``every_n_epochs`` saves after each so many epochs of the fit.
-
     Files are written by ``trainer.save``: whole, or not at all. ``best_path`` and ``best`` tell which is the best.
+
+    Args:
+        path: may name the epoch and metrics: ``"checkpoints/{epoch:03d}-{val_loss:.4f}.safetensors"``; folders that are
+            missing are made.
+        monitor: the metric by which files are compared; None keeps the latest.
+        mode: "min" where less is better, "max" where more is, "auto" to tell from the name.
+        save_top_k: how many of the files that this fit wrote stay, the best; -1 keeps all, 0 none.
+        save_last: writes "last" with the path's suffix into the same folder, too.
+        every_n_epochs: saves after each so many epochs of the fit.
+
+    Examples:
+        >>> best = callbacks.ModelCheckpoint("runs/{epoch:03d}.safetensors", monitor="loss")
+        >>> history = trainer.fit(x, y, epochs=2, callbacks=[best], verbose=0)
+        >>> best.best_path.name
+        '002.safetensors'
     """
 
     def __init__(
@@ -344,14 +384,18 @@ _TEMPLATE = 'such as "checkpoints/{epoch:03d}-{val_loss:.4f}.safetensors"'
 class Checkpoint(Callback):
     """Saves all that a training needs to go on, after each so many steps or epochs, and at its end.
 
-    >>> keep = Checkpoint("runs/last.safetensors", every_n_steps=1000)
-    >>> trainer.fit(x, y, epochs=10, callbacks=[keep], resume=True)
-
     The same lines go on when they are run again: ``fit(…, resume=True)`` loads what was saved last, in the middle of an
-    epoch too. ``path`` may name the step and the epoch, ``"runs/{step:08d}.safetensors"``: then the last ``keep`` files
-    of such names stay, those of earlier runs among them, and older ones are removed. ``every_n_epochs`` counts the
-    trainer's epochs; without either, every epoch is saved. Folders that are missing are made. ``saved`` is the latest
-    file. :class:`ModelCheckpoint` keeps the best ones.
+    epoch too. ``saved`` is the latest file. :class:`ModelCheckpoint` keeps the best ones.
+
+    Args:
+        path: may name the step and the epoch, ``"runs/{step:08d}.safetensors"``; folders that are missing are made.
+        every_n_steps: saves after each so many steps of the trainer.
+        every_n_epochs: saves after each so many of the trainer's epochs; without either, every epoch is saved.
+        keep: how many of the files that the path names stay, those of earlier runs among them; older ones are removed.
+
+    Examples:
+        >>> keep = callbacks.Checkpoint("runs/last.safetensors", every_n_steps=1000)
+        >>> history = trainer.fit(x, y, epochs=2, callbacks=[keep], resume=True, verbose=0)
     """
 
     def __init__(
@@ -412,9 +456,22 @@ class Checkpoint(Callback):
 class ReduceLROnPlateau(Monitor):
     """Multiplies the learning rate by ``factor`` when ``monitor`` has not become better for ``patience`` epochs.
 
-    Better is by more than ``min_delta``. After a reduction, ``cooldown`` epochs do not count. It does not fall below
-    ``min_lr``. The learning rate must be a run-time value: ``Adam(RunTime(1e-3))``, or that of another name,
-    ``hyperparameter``.
+    The learning rate must be a run-time value: ``Adam(RunTime(1e-3))``.
+
+    Args:
+        monitor: the name of the metric: "val_loss", "accuracy", ….
+        factor: by what the rate is multiplied.
+        patience: epochs without a better value.
+        min_delta: by how much a value has to be better.
+        cooldown: epochs after a reduction that do not count.
+        min_lr: below which it does not fall.
+        mode: "min" where less is better, "max" where more is, "auto" to tell from the name.
+        hyperparameter: the name of the run-time value, if not lr.
+
+    Examples:
+        >>> trainer = pullback.trainer(net, "cross_entropy", optim.Adam(optim.RunTime(1e-3)), example=x)
+        >>> slower = callbacks.ReduceLROnPlateau("loss", patience=2)
+        >>> history = trainer.fit(x, y, epochs=3, callbacks=[slower], verbose=0)
     """
 
     def __init__(
@@ -475,8 +532,16 @@ class ReduceLROnPlateau(Monitor):
 class CSVLogger(Callback):
     """Writes a line for each epoch to a CSV file: its number, then the metrics in the order of the first epoch's.
 
-    ``append`` goes on in a file that is there, whose heading must name the same metrics. Each line is written as soon
-    as the epoch ends; folders that are missing are made.
+    Each line is written as soon as the epoch ends.
+
+    Args:
+        path: of the file; folders that are missing are made.
+        append: goes on in a file that is there, whose heading must name the same metrics.
+
+    Examples:
+        >>> history = trainer.fit(x, y, callbacks=[callbacks.CSVLogger("runs/log.csv")], verbose=0)
+        >>> open("runs/log.csv").readline().strip()
+        'epoch,loss'
     """
 
     on_every_rank = False
@@ -519,6 +584,9 @@ class Logger(Callback):
     A logger has ``log_metrics(values, step)`` (MLflow, Lightning's loggers), ``log(values, step=…)`` (a run of Weights
     & Biases) or ``add_scalar(name, value, step)`` (a writer of TensorBoard); the first that it has is called. The step
     is the number of steps that the trainer has made. A logger of Python's ``logging`` gets the epoch's line.
+
+    Args:
+        logger: where the metrics go.
     """
 
     on_every_rank = False
@@ -551,9 +619,12 @@ class Logger(Callback):
 class TensorBoard(Callback):
     """Writes the metrics of each epoch to a folder that TensorBoard shows (``tensorboard --logdir runs``).
 
-    Curves of training and validation rows share a chart: "loss/train" and "loss/validation". By default the horizontal
-    axis counts epochs. With ``batches``, "loss/step" has the losses of single steps too, twenty a second, by their
-    number. Needs ``pip install "pullback[tensorboard]"``.
+    Curves of training and validation rows share a chart: "loss/train" and "loss/validation". The horizontal axis counts
+    epochs. Needs ``pip install "pullback[tensorboard]"``.
+
+    Args:
+        dir: the folder.
+        batches: whether "loss/step" has the losses of single steps too, twenty a second, by their number.
     """
 
     on_every_rank = False

@@ -58,9 +58,18 @@ class Checkpoints:
 
         A file of that name is replaced, and its mode kept; a crash at any moment, or a full disk, leaves the old file
         or the new one. A symbolic link is followed: what it names is replaced. Of several ranks, all save: each writes
-        its part of one file, which one process can load, and any number of ranks; all must see the folder. Raises
-        CheckpointError, on all ranks, when the file cannot be written, or is no regular file, and ArgumentError for
-        what is no path.
+        its part of one file, which one process can load, and any number of ranks; all must see the folder.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            CheckpointError: on all ranks, when the file cannot be written, or is no regular file.
+            ArgumentError: for what is no path.
+
+        Examples:
+            >>> trainer.save("model.safetensors")
+            >>> trainer.load("model.safetensors")
         """
         file = path_of(path)
         self._values.check_complete(self._interface)
@@ -95,8 +104,17 @@ class Checkpoints:
 
         Of several ranks, all load: each reads what it holds, and they share the work of the checksum.
 
-        Raises CheckpointError, on all ranks, with the trainer as it was, when the file is missing, truncated, damaged,
-        of another kind, or was made by another model or optimizer; ArgumentError for what is no path.
+        Args:
+            path: of the file.
+            strict: whether a file that was trained with another loss, or with another network of the same parameters,
+                is refused.
+            params_only: takes parameters and states alone, whatever they were trained with: the optimizer's states,
+                counters and random numbers stay.
+
+        Raises:
+            CheckpointError: on all ranks, with the trainer as it was, when the file is missing, truncated, damaged, of
+                another kind, or was made by another model or optimizer.
+            ArgumentError: for what is no path.
         """
         for name, value in (("strict", strict), ("params_only", params_only)):
             if not isinstance(value, bool):

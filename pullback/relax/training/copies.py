@@ -90,7 +90,11 @@ class Copies:
         """A trainer of one process that goes on from here: with the same values, and the same order of rows. All ranks
         call it, and get one each. Of a trainer without ``distributed=`` it is a copy.
 
-        Raises UserError when the trainer, as the copy of another, does not hold what it was made from.
+        Returns:
+            the trainer.
+
+        Raises:
+            UserError: when the trainer, as the copy of another, does not hold what it was made from.
         """
         if self._interface.distributed is None:
             return copy.deepcopy(self)

@@ -53,9 +53,15 @@ class FineTuning:
     def merged_state_dict(self) -> dict[str, Tensor]:
         """Parameters and states by name, copies, in which low-rank updates (``nn.LoRA``) are part of the weights: the
         names of the model before it had any, and its predictions now, up to rounding. Without updates it is
-        ``state_dict()``. Raises UserError for a model with adapters behind layers, which are no part of any weight.
+        ``state_dict()``.
 
         >>> torch_net.load_state_dict({n: torch.from_dlpack(t) for n, t in trainer.merged_state_dict().items()})
+
+        Returns:
+            tensors by name, copies.
+
+        Raises:
+            UserError: for a model with adapters behind layers, which are no part of any weight.
         """
         if BOTTLENECKS in self.mod.attrs:
             layers = ", ".join(self.mod.attrs[BOTTLENECKS])
@@ -73,7 +79,13 @@ class FineTuning:
         """Write what was added to the model, and what else is trained, to a safetensors file: parameters that are
         trained, those of updates, and states that steps change, as running statistics. All else is the model's before.
 
-        Of several ranks, all save, and rank 0 writes. Raises CheckpointError when the file cannot be written.
+        Of several ranks, all save, and rank 0 writes.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            CheckpointError: when the file cannot be written.
         """
         file = path_of(path, '"adapter.safetensors"')
         names = self._added_names()
@@ -90,7 +102,11 @@ class FineTuning:
         """Take what :meth:`save_adapter` wrote for a model with the same updates, or what PEFT wrote
         (``adapter_model.safetensors``; LoRA of linear layers and convolutions). The optimizer's states stay.
 
-        Raises CheckpointError, with nothing changed, for a file that is damaged, or of other updates.
+        Args:
+            path: of the file.
+
+        Raises:
+            CheckpointError: with nothing changed, for a file that is damaged, or of other updates.
         """
         file = path_of(path, '"adapter.safetensors"')
         slots = {s.name: s for s in (*self._interface.params, *self._interface.states)}
@@ -142,7 +158,11 @@ class FineTuning:
         """A trainer of the model as it was before its updates, with merged weights: for predictions and losses. Its
         optimizer is plain SGD.
 
-        Raises UserError when the trainer, as the copy of another, does not hold what it was made from.
+        Returns:
+            the trainer.
+
+        Raises:
+            UserError: when the trainer, as the copy of another, does not hold what it was made from.
         """
         if self._setup is None:
             raise UserError(

@@ -44,7 +44,13 @@ SLICE_SECONDS = 0.05  # how long steps may run before Python looks after signals
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What ``evaluate`` found on ``count`` rows: the mean loss, and the metrics by name. ``found["f1"]`` reads them."""
+    """What ``evaluate`` found on ``count`` rows: the mean loss, and the metrics by name. ``found["f1"]`` reads them.
+
+    Args:
+        loss: the mean loss.
+        metrics: by name.
+        count: rows.
+    """
 
     loss: float
     metrics: dict[str, float]
@@ -149,59 +155,15 @@ class Fitting(Feeding):
     ) -> History:
         """Train on all rows of ``x`` and ``y``, ``epochs`` times.
 
-        ``x``, ``y``: arrays with one row for each example: NumPy's, nested lists, data frames, memory maps, what has
-        DLPack. Where the model takes several inputs or targets, they are a list of arrays, or a dict by their names.
-        Data that gives both comes as ``x`` alone: an object with ``__len__`` and ``__getitem__`` whose items are
-        examples (a torch ``Dataset``), an iterable of batches (a torch ``DataLoader``), or a function that returns an
-        iterator over batches for each epoch. A batch, and an example, is ``(x, y)``, ``(x, y, weight)`` or a dict by
-        the names of inputs and targets. Such data is read by a thread, some batches ahead of the steps; batches come
-        as they are, in their own order, and the model is compiled for each number of rows.
-
         Arrays of another dtype are cast batch by batch, never as a whole; their values stay as they are: scale images
         of uint8 in the model, or beforehand. Floats are rounded to the declared float type, which a warning says once
         in a process; anything else, and with ``cast=False`` everything, has to be the same number in the declared
         dtype: a DTypeError names the row.
 
-        ``sample_weight``: (rows,), what each row's loss weighs; batches bring their own. The loss is Σ w·l / Σ w then,
-        where class weights and ignored targets of the loss itself count as they do without. ``class_weight``: a dict
-        from classes to the weights of their rows, 1 where it has none, or "balanced" (rows / (classes · rows of the
-        class)); it is for training, not for validation. ``steps_per_epoch``: how many batches an epoch takes: of
-        arrays, the first of each epoch's order; an iterable goes on in the next epoch where it was, and begins anew
-        after its end. A generator, which can be read only once, needs it for more than one epoch.
-        ``batch_size``: by default the model's own; the last batch of an epoch has the rows that are left, and the model
-        is compiled for that number of rows once. ``drop_last`` leaves these out (others in each epoch, if it shuffles);
-        validation takes all rows in any case. ``shuffle`` draws a new order for each epoch from the trainer's
-        generator. ``seed`` restarts it, and the random numbers of the model, such as dropout's. Both are saved with
-        the trainer: training goes on after ``load`` as if it had never stopped. ``validation``: inputs and
-        targets (and weights), or any data as above, on which each epoch is evaluated: they give the history's
-        "val_loss", and "val_accuracy" where the loss has classes. ``validation_split`` takes this fraction of the rows
-        of arrays for it, the last ones, before any shuffling.
-
-        ``callbacks``: Callbacks (``pullback.callbacks``), such as ``EarlyStopping(patience=3)``. ``metrics``: what is
-        measured on the validation rows besides loss and accuracy: names ("f1", "top5", "r2", …) and functions
-        ``f(y_true, y_pred)`` (``pullback.training.metrics``). ``train_metrics`` measures the same on the training rows,
-        accuracy included, from the predictions of the steps themselves: each row's is that of the moment before its
-        batch was trained on. Steps return their predictions then, so another program is compiled, and Python runs
-        between them. ``logger``: gets the metrics of each epoch (MLflow, Weights & Biases, ``logging``: see
-        ``callbacks.Logger``); several are a list. ``verbose``: "auto" or 1 shows a bar in a terminal, a table in a
-        notebook, and elsewhere a line for each epoch; 2 lines anywhere, 0 nothing. ``detect_nan`` stops at the first
-        loss that is not finite, with the trainer as it was before that step, and says which op is to blame; it makes
-        steps slower. Without it, the first epoch whose loss is not finite gives a RuntimeWarning, and training goes on.
-
         Of a trainer over several ranks (``distributed=``) all ranks call it with the same data: the batches are those
         of all together, of which each rank reads and computes its rows; what it returns is the same on all. Data that
         comes in batches is read by all ranks, examples by their number by one each. ``batch_size`` is a multiple of the
         number of ranks. An error in a step or in reading the data, or Ctrl-C, on one rank ends all.
-
-        ``resume``: the path of a checkpoint to go on from, of a training that was ended or killed; with True, that of
-        the callback ``Checkpoint``. It trains until the trainer has seen ``epochs`` epochs in all, and gives what it
-        would have given without the interruption, bit for bit, also when the file was saved in the middle of an epoch:
-        the epoch goes on at the next batch. So the same call begins a training, as long as there is no such file, and
-        goes on with it. Data that comes in batches has to give the same ones again, and those that were done are read
-        and left out. ``seed`` has had its effect then. Callbacks, and ``train_metrics`` of an epoch that goes on, begin
-        anew. Raises CheckpointError, as ``load`` does, and where the file is from within an epoch of other batches.
-
-        Returns the epochs' history: ``history["val_loss"]``. ``trainer.history`` has those of earlier calls too.
 
         The loss of an epoch is the mean over all that its batches count, as if they were one: each batch's loss weighs
         as much as what it was divided by, such as the number of targets that are not ignored, or the sum of their
@@ -210,6 +172,67 @@ class Fitting(Feeding):
         Steps run in a native loop, which comes back to Python twenty times a second. Ctrl-C (KeyboardInterrupt) leaves
         the last complete step, and so does a step that fails, since a value of its batch is out of range: an
         ArgumentError names it.
+
+        Args:
+            x: arrays with one row for each example: NumPy's, nested lists, data frames, memory maps, what has DLPack.
+                Where the model takes several inputs or targets, they are a list of arrays, or a dict by their names.
+                Data that gives both comes as ``x`` alone: an object with ``__len__`` and ``__getitem__`` whose items
+                are examples (a torch ``Dataset``), an iterable of batches (a torch ``DataLoader``), or a function that
+                returns an iterator over batches for each epoch. A batch, and an example, is ``(x, y)``, ``(x, y,
+                weight)`` or a dict by the names of inputs and targets. Such data is read by a thread, some batches
+                ahead of the steps; batches come as they are, in their own order, and the model is compiled for each
+                number of rows.
+            y: as ``x``, for the targets.
+            epochs: how many times all rows are taken.
+            batch_size: by default the model's own; the last batch of an epoch has the rows that are left, and the model
+                is compiled for that number of rows once.
+            steps_per_epoch: how many batches an epoch takes: of arrays, the first of each epoch's order; an iterable
+                goes on in the next epoch where it was, and begins anew after its end. A generator, which can be read
+                only once, needs it for more than one epoch.
+            drop_last: leaves out the rows of a last, smaller batch (others in each epoch, if it shuffles); validation
+                takes all rows in any case.
+            shuffle: draws a new order for each epoch from the trainer's generator.
+            seed: restarts the generator of orders, and the random numbers of the model, such as dropout's. Both are
+                saved with the trainer: training goes on after ``load`` as if it had never stopped.
+            validation: inputs and targets (and weights), or any data as above, on which each epoch is evaluated: they
+                give the history's "val_loss", and "val_accuracy" where the loss has classes.
+            validation_split: takes this fraction of the rows of arrays for it, the last ones, before any shuffling.
+            sample_weight: (rows,), what each row's loss weighs; batches bring their own. The loss is Σ w·l / Σ w then,
+                where class weights and ignored targets of the loss itself count as they do without.
+            class_weight: a dict from classes to the weights of their rows, 1 where it has none, or "balanced" (rows /
+                (classes · rows of the class)); it is for training, not for validation.
+            callbacks: Callbacks (``pullback.callbacks``), such as ``EarlyStopping(patience=3)``.
+            metrics: what is measured on the validation rows besides loss and accuracy: names ("f1", "top5", "r2", …)
+                and functions ``f(y_true, y_pred)`` (``pullback.training.metrics``).
+            train_metrics: measures the same on the training rows, accuracy included, from the predictions of the steps
+                themselves: each row's is that of the moment before its batch was trained on. Steps return their
+                predictions then, so another program is compiled, and Python runs between them.
+            logger: gets the metrics of each epoch (MLflow, Weights & Biases, ``logging``: see ``callbacks.Logger``);
+                several are a list.
+            verbose: "auto" or 1 shows a bar in a terminal, a table in a notebook, and elsewhere a line for each epoch;
+                2 lines anywhere, 0 nothing.
+            cast: whether floats are rounded to the declared type; False: everything has to be the same number in it.
+            detect_nan: stops at the first loss that is not finite, with the trainer as it was before that step, and
+                says which op is to blame; it makes steps slower. Without it, the first epoch whose loss is not finite
+                gives a RuntimeWarning, and training goes on.
+            resume: the path of a checkpoint to go on from, of a training that was ended or killed; with True, that of
+                the callback ``Checkpoint``. It trains until the trainer has seen ``epochs`` epochs in all, and gives
+                what it would have given without the interruption, bit for bit, also when the file was saved in the
+                middle of an epoch: the epoch goes on at the next batch. So the same call begins a training, as long as
+                there is no such file, and goes on with it. Data that comes in batches has to give the same ones again,
+                and those that were done are read and left out. ``seed`` has had its effect then. Callbacks, and
+                ``train_metrics`` of an epoch that goes on, begin anew.
+
+        Returns:
+            the epochs' history: ``history["val_loss"]``. ``trainer.history`` has those of earlier calls too.
+
+        Raises:
+            CheckpointError: as ``load`` does, and where the file is from within an epoch of other batches.
+
+        Examples:
+            >>> history = trainer.fit(x, y, epochs=5, batch_size=16, validation_split=0.25, verbose=0)
+            >>> len(history["val_loss"])
+            5
         """
         check_count("epochs", epochs, may_be_none=False)
         for name, value in (("shuffle", shuffle), ("train_metrics", train_metrics), ("detect_nan", detect_nan)):
@@ -350,6 +373,9 @@ class Fitting(Feeding):
         is the slowest. All ranks call it. ``fit(…, verbose=2)`` shows it after each epoch.
 
         >>> trainer.rank_times().slowest
+
+        Returns:
+            the times.
         """
         several = self._placement.ranks.exchange((self._clock.seconds, self._clock.steps))
         return RankTimes(tuple(seconds / max(1, steps) for seconds, steps in several), several[0][1])
@@ -399,12 +425,28 @@ class Fitting(Feeding):
     ) -> Evaluation:
         """The mean loss over all rows, and the accuracy when the loss has classes; nothing is updated.
 
-        Arguments are as for :meth:`fit`, and so is the mean: the loss of all rows in one batch, NaN where none counts.
-        The accuracy is the share of rows (pixels, tokens, …) whose largest prediction is at the right class; ignored
-        targets do not count. Of binary losses, it is the share of right zeros and ones. ``metrics``: others, which
-        ``found["f1"]`` reads: names, and functions ``f(y_true, y_pred)``, which are called once, with all rows
-        (``pullback.training.metrics``). Weights of rows are for the loss alone. ``steps``: how many batches are read,
-        if not all. ``averaged`` takes the parameters' averages, which the optimizer ``EMA`` keeps.
+        The mean is that of :meth:`fit`: the loss of all rows in one batch, NaN where none counts. The accuracy is the
+        share of rows (pixels, tokens, …) whose largest prediction is at the right class; ignored targets do not count.
+        Of binary losses, it is the share of right zeros and ones.
+
+        Args:
+            x: inputs, as :meth:`fit` takes them.
+            y: targets, as :meth:`fit` takes them.
+            batch_size: rows at a time; by default the model's own.
+            sample_weight: what each row's loss weighs, (rows,); it is for the loss alone.
+            steps: how many batches are read, if not all.
+            metrics: others than loss and accuracy, which ``found["f1"]`` reads: names, and functions ``f(y_true,
+                y_pred)``, which are called once, with all rows (``pullback.training.metrics``).
+            averaged: whether the averages of the parameters are taken, which the optimizer ``EMA`` keeps.
+            cast: whether values of another dtype are rounded; False: they have to be the same number.
+
+        Returns:
+            loss, metrics and the number of rows.
+
+        Examples:
+            >>> found = trainer.evaluate(x, y, metrics=["f1"])
+            >>> found.count, 0.0 <= found["f1"] <= 1.0
+            (64, True)
         """
         check_count("batch_size", batch_size)
         if not isinstance(averaged, (bool, np.bool_)):
@@ -436,8 +478,20 @@ class Fitting(Feeding):
         >>> found.suggestion, found.lrs, found.losses
         >>> found.plot()
 
-        Raises a UserError when the optimizer has no ``lr``, and when the trainer, as the copy of another, does not hold
-        what it was made from and its ``lr`` is no ``RunTime``.
+        Args:
+            x: inputs, as :meth:`fit` takes them.
+            y: targets, as :meth:`fit` takes them.
+            start: the first rate.
+            end: the last rate.
+            steps: how many steps.
+            batch_size: rows at a time; by default the model's own.
+
+        Returns:
+            the curve: ``.suggestion``, ``.lrs``, ``.losses``, ``.plot()``.
+
+        Raises:
+            UserError: when the optimizer has no ``lr``, and when the trainer, as the copy of another, does not hold
+                what it was made from and its ``lr`` is no ``RunTime``.
         """
         check_count("batch_size", batch_size)
         if gives_arrays(x, y):

@@ -30,6 +30,11 @@ class EpochRecord:
     "val_accuracy" and so on of the validation rows; those of training rows ("accuracy") where ``fit`` got
     ``train_metrics=True``; "lr" where the learning rate is a run-time value; and what callbacks added.
     ``record["loss"]`` reads them.
+
+    Args:
+        epoch: its number, from 1.
+        metrics: by name.
+        seconds: how long it took.
     """
 
     epoch: int  # counted from 1 over all calls of fit
@@ -75,9 +80,18 @@ class History:
     """The epochs of one call of ``fit``, or of all (``trainer.history``).
 
     ``history["val_loss"]`` is a list with a number for each epoch (NaN for those that did not measure it),
-    ``history[-1]`` the last epoch's record, ``history[2:5]`` a list of records. ``best_epoch`` and ``stopped_epoch``
-    are the numbers of the epochs that ``EarlyStopping`` found best and stopped at, or None; ``stopped_because`` says
-    why, as "val_loss has not become better for 5 epochs".
+    ``history[-1]`` the last epoch's record, ``history[2:5]`` a list of records.
+
+    Args:
+        epochs: the records.
+        best_epoch: the number of the epoch that ``EarlyStopping`` found best, or None.
+        stopped_epoch: the number of the epoch that it stopped at, or None.
+        stopped_because: why, as "val_loss has not become better for 5 epochs".
+
+    Examples:
+        >>> history = trainer.fit(x, y, epochs=3, verbose=0)
+        >>> len(history["loss"]), history[-1].epoch
+        (3, 3)
     """
 
     epochs: list[EpochRecord] = field(default_factory=list)

@@ -50,7 +50,11 @@ def _expect_std(std: Any) -> None:
 
 
 class Constant(_Distribution):
-    """All elements are ``value``."""
+    """All elements are one value.
+
+    Args:
+        value: of all elements.
+    """
 
     def __init__(self, value: float) -> None:
         self.value = value
@@ -74,7 +78,12 @@ class Ones(Constant):
 
 
 class Uniform(_Distribution):
-    """Uniform between ``low`` and ``high``."""
+    """Uniform between ``low`` and ``high``.
+
+    Args:
+        low: the least value.
+        high: below which all values are.
+    """
 
     def __init__(self, low: float = 0.0, high: float = 1.0) -> None:
         _expect_numbers(low=low, high=high)
@@ -87,7 +96,12 @@ class Uniform(_Distribution):
 
 
 class Normal(_Distribution):
-    """Normal with the standard deviation ``std`` and the mean ``mean``."""
+    """Normal with the standard deviation ``std`` and the mean ``mean``.
+
+    Args:
+        std: the standard deviation.
+        mean: the mean.
+    """
 
     def __init__(self, std: float = 1.0, mean: float = 0.0) -> None:
         _expect_std(std)
@@ -100,7 +114,14 @@ class Normal(_Distribution):
 
 class TruncatedNormal(_Distribution):
     """Normal with ``std`` and ``mean``, given that it lies between ``a`` and ``b``, as PyTorch's ``trunc_normal_``: by
-    the inverse of the distribution function."""
+    the inverse of the distribution function.
+
+    Args:
+        std: the standard deviation.
+        mean: the mean.
+        a: the least value.
+        b: the greatest value.
+    """
 
     def __init__(self, std: float = 1.0, mean: float = 0.0, a: float = -2.0, b: float = 2.0) -> None:
         _expect_std(std)
@@ -137,9 +158,14 @@ def _expect_one_of(name: str, value: Any, known: Sequence[str]) -> None:
 
 
 class VarianceScaling(_Distribution):
-    """Mean 0 and variance scale / n, where n is fan_in, fan_out or their mean (``mode`` "fan_in", "fan_out" or
-    "fan_avg"). ``distribution``: "truncated_normal" (between ±2 standard deviations of the normal one),
-    "untruncated_normal" or "uniform". Keras's."""
+    """Mean 0 and variance scale / n, where n is fan_in, fan_out or their mean. Keras's.
+
+    Args:
+        scale: of the variance.
+        mode: "fan_in", "fan_out" or "fan_avg", their mean.
+        distribution: "truncated_normal" (between ±2 standard deviations of the normal one), "untruncated_normal" or
+            "uniform".
+    """
 
     def __init__(self, scale: float = 1.0, mode: str = "fan_in", distribution: str = "truncated_normal") -> None:
         _expect_numbers(scale=scale)
@@ -174,13 +200,21 @@ class _Xavier(_Distribution):
 
 class XavierUniform(_Xavier):
     """Uniform in ±gain·√(6 / (fan_in + fan_out)). Glorot & Bengio, Understanding the difficulty of training deep
-    feedforward neural networks, 2010."""
+    feedforward neural networks, 2010.
+
+    Args:
+        gain: the factor, as of ``calculate_gain``.
+    """
 
     distribution = "uniform"
 
 
 class XavierNormal(_Xavier):
-    """Normal with std = gain·√(2 / (fan_in + fan_out)). Glorot & Bengio 2010."""
+    """Normal with std = gain·√(2 / (fan_in + fan_out)). Glorot & Bengio 2010.
+
+    Args:
+        gain: the factor, as of ``calculate_gain``.
+    """
 
     distribution = "untruncated_normal"
 
@@ -200,14 +234,26 @@ class _Kaiming(_Distribution):
 
 class KaimingUniform(_Kaiming):
     """Uniform in ±gain·√(3 / fan), with fan_in or fan_out (``mode``) and the gain of ``nonlinearity``, of which ``a``
-    is the slope of "leaky_relu". He et al., Delving Deep into Rectifiers, 2015. PyTorch's layers begin with a = √5."""
+    is the slope of "leaky_relu". He et al., Delving Deep into Rectifiers, 2015. PyTorch's layers begin with a = √5.
+
+    Args:
+        a: the slope of "leaky_relu".
+        mode: "fan_in" or "fan_out".
+        nonlinearity: that of :func:`calculate_gain`.
+    """
 
     distribution = "uniform"
 
 
 class KaimingNormal(_Kaiming):
     """Normal with std = gain / √fan, with fan_in or fan_out (``mode``) and the gain of ``nonlinearity``, of which ``a``
-    is the slope of "leaky_relu". He et al. 2015."""
+    is the slope of "leaky_relu". He et al. 2015.
+
+    Args:
+        a: the slope of "leaky_relu".
+        mode: "fan_in" or "fan_out".
+        nonlinearity: that of :func:`calculate_gain`.
+    """
 
     distribution = "untruncated_normal"
 
@@ -233,7 +279,19 @@ _GAINS |= {f"conv{kind}{n}d": 1.0 for kind in ("", "_transpose") for n in (1, 2,
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor by which weights before ``nonlinearity`` are larger than those of a linear layer, PyTorch's: 1 for
     "linear", "sigmoid" and convolutions, 5/3 for "tanh", √2 for "relu", √(2 / (1 + param²)) for "leaky_relu" (param,
-    its slope, is 0.01 by default), 3/4 for "selu"."""
+    its slope, is 0.01 by default), 3/4 for "selu".
+
+    Args:
+        nonlinearity: "linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu", "conv1d" and the like.
+        param: the slope of "leaky_relu", 0.01 by default.
+
+    Returns:
+        the factor.
+
+    Examples:
+        >>> nn.init.calculate_gain("tanh")
+        1.6666666666666667
+    """
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
         _expect_numbers(slope=slope)
@@ -248,7 +306,11 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 class Orthogonal(_Distribution):
     """A (semi-)orthogonal matrix times ``gain``, of the first axis and all others together: its rows, or its columns if
     those are fewer, are orthonormal. Saxe et al., Exact solutions to the nonlinear dynamics of learning in deep linear
-    neural networks, 2014."""
+    neural networks, 2014.
+
+    Args:
+        gain: the factor, as of ``calculate_gain``.
+    """
 
     def __init__(self, gain: float = 1.0) -> None:
         _expect_numbers(gain=gain)
@@ -265,7 +327,12 @@ class Orthogonal(_Distribution):
 
 class Sparse(_Distribution):
     """A matrix in each of whose columns the fraction ``sparsity`` (rounded up) is 0, and others are normal with
-    ``std``. Martens, Deep learning via Hessian-free optimization, 2010."""
+    ``std``. Martens, Deep learning via Hessian-free optimization, 2010.
+
+    Args:
+        sparsity: the fraction of zeros in each column, rounded up.
+        std: of the other elements.
+    """
 
     def __init__(self, sparsity: float, std: float = 0.01) -> None:
         _expect_std(std)
@@ -293,7 +360,11 @@ class Eye(_Distribution):
 
 class Dirac(_Distribution):
     """A convolution's weight (outputs, inputs, kernel…) that returns its input, as far as there are channels, in each
-    of ``groups`` groups of outputs. Its kernel has 1, 2 or 3 axes."""
+    of ``groups`` groups of outputs. Its kernel has 1, 2 or 3 axes.
+
+    Args:
+        groups: groups of outputs, in each of which the input is returned.
+    """
 
     def __init__(self, groups: int = 1) -> None:
         self.groups = groups

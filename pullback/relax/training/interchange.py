@@ -35,6 +35,9 @@ class Interchange:
         ``m of fc.weight``; of a group of parameters, ``beta1_prod[*.bias]``.
 
         >>> other.load_optimizer_state_dict(trainer.optimizer_state_dict())
+
+        Returns:
+            tensors by name, copies.
         """
         with self._turn:
             pairs = zip(self._named_states(), self._whole().optimizer_states, strict=True)
@@ -43,9 +46,14 @@ class Interchange:
     def load_optimizer_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take optimizer states from a mapping by name; those that it lacks stay as they are.
 
-        Values are arrays, PyTorch tensors, anything with DLPack, and are cast to the states' dtypes. Raises
-        ArgumentError for names that the optimizer does not have, ShapeError or DTypeError for a value that does not
-        fit: nothing is changed then.
+        Values are arrays, PyTorch tensors, anything with DLPack, and are cast to the states' dtypes.
+
+        Args:
+            state_dict: values by name; states that it lacks stay as they are.
+
+        Raises:
+            ArgumentError: for names that the optimizer does not have.
+            ShapeError, DTypeError: for a value that does not fit: nothing is changed then.
         """
         if not isinstance(state_dict, Mapping):
             message = f"load_optimizer_state_dict takes a dict of arrays by name, got {type(state_dict).__name__}"
@@ -88,13 +96,20 @@ class Interchange:
         >>> net = trainer.to_torch(net)
         >>> trainer.to_torch(net, torch.optim.AdamW(net.parameters()))       # training goes on there
 
-        ``optimizer``: a ``torch.optim.SGD``, ``Adam`` or ``AdamW`` over the module's parameters, which gets the states
-        and hyperparameters of the trainer's, which is of the same kind: its next steps are the trainer's, but for
-        rounding. With ``strict`` False, names that only one side has are left out.
+        Args:
+            module: has parameters of the same names.
+            optimizer: a ``torch.optim.SGD``, ``Adam`` or ``AdamW`` over the module's parameters, which gets the states
+                and hyperparameters of the trainer's, which is of the same kind: its next steps are the trainer's, but
+                for rounding. With ``strict`` False, names that only one side has are left out.
+            strict: whether names that only one side has are an error.
 
-        Raises ArgumentError, with nothing written, which lists all weights that are missing on either side, have
-        another shape, or are tied there and differ here; and for an optimizer of another kind, or over other
-        parameters than those that are trained.
+        Returns:
+            the module.
+
+        Raises:
+            ArgumentError: with nothing written, which lists all weights that are missing on either side, have another
+                shape, or are tied there and differ here; and for an optimizer of another kind, or over other parameters
+                than those that are trained.
         """
         from pullback.relax.frontend.torch.weights import to_torch
 
@@ -104,10 +119,14 @@ class Interchange:
         """Take parameters and states from a module of PyTorch, or from its ``state_dict()``: what :meth:`to_torch`
         writes. Optimizer states stay as they are without an ``optimizer``.
 
-        ``optimizer``: a ``torch.optim.SGD``, ``Adam`` or ``AdamW`` over the module's parameters, or its
-        ``state_dict()``. Its hyperparameters must be the trainer's; run-time values (``RunTime``) take its.
+        Args:
+            module: a module of PyTorch, or its ``state_dict()``.
+            optimizer: a ``torch.optim.SGD``, ``Adam`` or ``AdamW`` over the module's parameters, or its
+                ``state_dict()``. Its hyperparameters must be the trainer's; run-time values (``RunTime``) take its.
+            strict: whether names that only one side has are an error.
 
-        Raises ArgumentError, with nothing changed, for what does not fit, as :meth:`to_torch` does.
+        Raises:
+            ArgumentError: with nothing changed, for what does not fit, as :meth:`to_torch` does.
         """
         from pullback.relax.frontend.torch.weights import from_torch
 
@@ -119,7 +138,11 @@ class Interchange:
 
         >>> trainer.to_onnx("trained.onnx")
 
-        Raises ArgumentError for a trainer of any other model, and as :func:`pullback.relax.frontend.onnx.to_onnx` does.
+        Args:
+            path: of the file.
+
+        Raises:
+            ArgumentError: for a trainer of any other model, and as :func:`pullback.relax.frontend.onnx.to_onnx` does.
         """
         self._source_of("to_onnx", "from_onnx").to_onnx(path)
 
@@ -129,8 +152,14 @@ class Interchange:
 
         >>> trainer.to_keras().predict(x)
 
-        Raises ArgumentError for a trainer of any other model, and as :func:`pullback.relax.frontend.keras.to_keras`
-        does.
+        Args:
+            model: of Keras; by default the one that the model came from.
+
+        Returns:
+            the model of Keras.
+
+        Raises:
+            ArgumentError: for a trainer of any other model, and as :func:`pullback.relax.frontend.keras.to_keras` does.
         """
         return self._source_of("to_keras", "from_keras").to_keras(model)
 

@@ -76,21 +76,25 @@ _SUM = TensorStructInfo((), "float64")
 class JoinRun(Pass):
     """Add ``train`` to a trainer module: a training over ``rows`` rows as one function.
 
-    ``batch_size``: by default that of the model. The last batch of an epoch has the rows that are left, unless
-    ``drop_last``. ``max_epochs``: the first size of ``order``; by default it is symbolic. To ask for more epochs than
-    ``order`` has rows is an error when it runs, and so is a row number that is none.
-
-    ``stop``: a function of graph values, ``stop(epoch, losses)``, which is asked after each epoch: its number, from 0
-    on, and the losses so far, with NaN behind them. It gives a bool scalar: whether that was the last epoch.
-
     >>> module = SetupTrainer(loss, optimizer, [prediction_info, target_info])(model)
     >>> module = JoinRun(rows=len(x), stop=lambda epoch, losses: R.take(losses, epoch) < 0.1)(module)
     >>> vm = relax.VirtualMachine(pullback.compile(module), device)
     >>> found = vm["train"]((x,), (y,), params, states, optim_states, epochs, order)
     >>> losses, done, params, states, optim_states = found
 
-    Raises ArgumentError for what is no trainer module and for numbers that make no batch, and UserError where the model
-    cannot be derived for batches of that size, and for a module of several ranks.
+    Args:
+        rows: of the data.
+        batch_size: by default that of the model. The last batch of an epoch has the rows that are left, unless
+            ``drop_last``.
+        drop_last: leaves out the rows at the end that are no whole batch.
+        max_epochs: the first size of ``order``; by default it is symbolic. To ask for more epochs than ``order`` has
+            rows is an error when it runs, and so is a row number that is none.
+        stop: a function of graph values, ``stop(epoch, losses)``, which is asked after each epoch: its number, from 0
+            on, and the losses so far, with NaN behind them. It gives a bool scalar: whether that was the last epoch.
+
+    Raises:
+        ArgumentError: for what is no trainer module and for numbers that make no batch.
+        UserError: where the model cannot be derived for batches of that size, and for a module of several ranks.
     """
 
     rows: int

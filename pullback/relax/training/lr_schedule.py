@@ -37,7 +37,13 @@ __all__ = [
 
 
 class ConstantLR(Schedule):
-    """lr · factor in the first ``total_iters`` steps, then lr. With the default factor, lr throughout."""
+    """lr · factor in the first ``total_iters`` steps, then lr. With the default factor, lr throughout.
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        factor: of lr in the first steps.
+        total_iters: how many steps that are.
+    """
 
     def __init__(self, lr: float, factor: float = 1.0, total_iters: int = 5) -> None:
         self.lr, self.factor = number("lr", lr, 0.0), number("factor", factor, 0.0)
@@ -50,7 +56,16 @@ class ConstantLR(Schedule):
 
 
 class StepLR(Schedule):
-    """lr · gamma^⌊t / step_size⌋"""
+    """After t steps, lr · gamma^⌊t / step_size⌋.
+
+    Args:
+        lr: the first rate.
+        step_size: steps between reductions.
+        gamma: the factor of each.
+
+    Examples:
+        >>> optimizer = optim.SGD(lr=optim.StepLR(0.1, step_size=30))
+    """
 
     def __init__(self, lr: float, step_size: int, gamma: float = 0.1) -> None:
         self.lr, self.step_size = number("lr", lr, 0.0), count("step_size", step_size)
@@ -61,7 +76,13 @@ class StepLR(Schedule):
 
 
 class MultiStepLR(Schedule):
-    """lr · gamma^(how many of the milestones are ≤ t)"""
+    """After t steps, lr · gamma^(how many of the milestones are ≤ t).
+
+    Args:
+        lr: the first rate.
+        milestones: the steps at which it is multiplied.
+        gamma: the factor.
+    """
 
     def __init__(self, lr: float, milestones: Sequence[int], gamma: float = 0.1) -> None:
         self.lr, self.gamma = number("lr", lr, 0.0), number("gamma", gamma, 0.0)
@@ -75,7 +96,12 @@ class MultiStepLR(Schedule):
 
 
 class ExponentialLR(Schedule):
-    """lr · gamma^t"""
+    """After t steps, lr · gamma^t.
+
+    Args:
+        lr: the first rate.
+        gamma: the factor of each step.
+    """
 
     def __init__(self, lr: float, gamma: float) -> None:
         self.lr, self.gamma = number("lr", lr, 0.0), number("gamma", gamma, 0.0)
@@ -85,7 +111,13 @@ class ExponentialLR(Schedule):
 
 
 class PolynomialLR(Schedule):
-    """lr · (1 - min(t, total_iters) / total_iters)^power"""
+    """After t steps, lr · (1 - min(t, total_iters) / total_iters)^power.
+
+    Args:
+        lr: the first rate.
+        total_iters: steps until 0.
+        power: of the polynomial.
+    """
 
     def __init__(self, lr: float, total_iters: int = 5, power: float = 1.0) -> None:
         self.lr, self.power = number("lr", lr, 0.0), number("power", power, 0.0)
@@ -97,7 +129,17 @@ class PolynomialLR(Schedule):
 
 
 class LinearLR(Schedule):
-    """Linear warm-up: lr · start_factor, and so on in ``total_iters`` equal steps to lr · end_factor, then that."""
+    """Linear warm-up: lr · start_factor, and so on in ``total_iters`` equal steps to lr · end_factor, then that.
+
+    Args:
+        lr: the rate of which factors are taken.
+        start_factor: of the first rate.
+        end_factor: of the last rate.
+        total_iters: steps from one to the other.
+
+    Examples:
+        >>> optimizer = optim.SGD(lr=optim.LinearLR(0.1, start_factor=0.01, total_iters=500))
+    """
 
     def __init__(self, lr: float, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5) -> None:
         self.lr, self.start_factor = number("lr", lr, 0.0), number("start_factor", start_factor, 0.0)
@@ -109,10 +151,18 @@ class LinearLR(Schedule):
 
 
 class CosineAnnealingLR(Schedule):
-    """eta_min + (lr - eta_min) · (1 + cos(π t / T_max)) / 2
+    """After t steps, eta_min + (lr - eta_min) · (1 + cos(π t / T_max)) / 2.
 
     As in PyTorch, the rate rises again after ``T_max`` steps: end there, or put the schedule in a
     :class:`SequentialLR`.
+
+    Args:
+        lr: the first rate.
+        T_max: steps from lr to eta_min.
+        eta_min: the least rate.
+
+    Examples:
+        >>> optimizer = optim.SGD(lr=optim.CosineAnnealingLR(0.1, 1000))
     """
 
     def __init__(self, lr: float, T_max: int, eta_min: float = 0.0) -> None:
@@ -126,6 +176,12 @@ class CosineAnnealingWarmRestarts(Schedule):
     """The cosine's fall from lr to eta_min, again and again: in T_0 steps, then in T_0 · T_mult, T_0 · T_mult², …
 
     Source: Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, ICLR 2017, eq. 5.
+
+    Args:
+        lr: the first rate of each fall.
+        T_0: steps of the first fall.
+        T_mult: how many times longer each fall is than the one before.
+        eta_min: the least rate.
     """
 
     def __init__(self, lr: float, T_0: int, T_mult: int = 1, eta_min: float = 0.0) -> None:
@@ -153,6 +209,18 @@ class OneCycleLR(Schedule):
 
     Source: Smith & Topin, Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates, 2018.
     PyTorch's ``cycle_momentum`` is left to a schedule of its own for the optimizer's momentum.
+
+    Args:
+        max_lr: the greatest rate.
+        total_steps: steps of the whole cycle.
+        pct_start: the part of them that goes up.
+        anneal_strategy: "cos" or "linear".
+        div_factor: max_lr over the first rate.
+        final_div_factor: the first rate over the last.
+        three_phase: whether it goes down to the first rate in as many steps as up, then on down.
+
+    Examples:
+        >>> optimizer = optim.SGD(lr=optim.OneCycleLR(0.1, total_steps=1000), momentum=0.9)
     """
 
     def __init__(
@@ -209,6 +277,14 @@ class SequentialLR(Schedule):
     """One schedule after the other: the next begins, at its own step 0, at each of the ``milestones``.
 
     Numbers and functions of the step are schedules too.
+
+    Args:
+        schedules: schedules, numbers or functions of the step.
+        milestones: the steps at which the next one begins.
+
+    Examples:
+        >>> warm_up = optim.LinearLR(0.1, total_iters=100)
+        >>> optimizer = optim.SGD(lr=optim.SequentialLR([warm_up, optim.CosineAnnealingLR(0.1, 900)], [100]))
     """
 
     def __init__(self, schedules: Sequence[Any], milestones: Sequence[int]) -> None:

@@ -51,18 +51,29 @@ def make_trainer(
 ) -> Trainer:
     """A trainer for a model: sets it up, compiles it for ``target`` and initialises its parameters.
 
-    ``module`` has the function ``backbone`` (``predict`` in older programs), whose parameters are declared by
-    ``R.Param`` and ``R.State`` or counted by the attributes ``param_num`` and ``state_num``. ``targets``: the types of
-    the loss's targets; by default class indices (int64, one for each row) for a cross entropy, else the type
-    of the prediction; "one-hot" stands for the prediction's type. ``init``: "xavier" (uniform; biases zero) or
-    "zeros"; with "xavier", scales of normalisation layers begin as ones. Or a dict from patterns of parameter names to
-    initializers (``relax/training/initializers.py``) or their names: what no pattern matches is "xavier".
-    States begin as zeros, the moving variances of batch norm as ones. ``seed`` is that of the initial values, of the
-    order in which ``fit`` takes the rows, and of what the model draws itself, as dropout does. ``precision``:
-    "bfloat16" or "float16" trains in mixed precision, and ``flush_subnormals`` takes numbers below 1.2e-38 for 0,
-    both as :class:`SetupTrainer` says. ``trainable``: patterns of the parameters that are trained, by default all that
-    the model does not freeze. ``distributed``: "data", "zero1", "zero2", "zero3" or a ``Distribution``: the ranks that
-    mpirun started train together, as :func:`pullback.trainer` says.
+    Args:
+        module: has the function ``backbone`` (``predict`` in older programs), whose parameters are declared by
+            ``R.Param`` and ``R.State`` or counted by the attributes ``param_num`` and ``state_num``.
+        loss: a Loss of ``pullback.relax.training.loss``.
+        optimizer: one of ``pullback.optim``.
+        target: what is compiled for: "llvm" (this machine), a Target or its text, or "debug" (the interpreter).
+        device: where values live; ``pullback.cpu()`` by default.
+        seed: of the initial values, of the order in which ``fit`` takes the rows, and of what the model draws itself,
+            as dropout does.
+        init: "xavier" (uniform; biases zero; scales of normalisation layers ones) or "zeros"; or a dict from patterns
+            of parameter names to initializers (``relax/training/initializers.py``) or their names: what no pattern
+            matches is "xavier". States begin as zeros, the moving variances of batch norm as ones.
+        targets: the types of the loss's targets; by default class indices (int64, one for each row) for a cross
+            entropy, else the type of the prediction; "one-hot" stands for the prediction's type.
+        profile: accepted as in other packages, without effect.
+        precision: "bfloat16" or "float16" trains in mixed precision, as :class:`SetupTrainer` says.
+        flush_subnormals: whether numbers below 1.2e-38 are taken for 0.
+        trainable: patterns of the parameters that are trained, by default all that the model does not freeze.
+        distributed: "data", "zero1", "zero2", "zero3" or a ``Distribution``: the ranks that mpirun started train
+            together, as :func:`pullback.trainer` says.
+
+    Returns:
+        the trainer.
     """
     check_model(module)
     module = with_backbone(module)

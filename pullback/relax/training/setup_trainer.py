@@ -89,26 +89,27 @@ class SetupTrainer(Pass):
     """Make a trainer module from a module with the function ``backbone``, whose parameters are declared by ``R.Param``
     and ``R.State``, in any order, or counted by the module attributes ``param_num``, ``state_num``.
 
-    ``loss`` is appended to the backbone, for arguments of the types ``loss_args``: the outputs that it takes, then
-    the targets. ``optimizer`` is initialised for the parameters. With ``legalize`` the ops are lowered to kernels at
-    the end. The result has the module attributes ``input_num``; ``optim_state``, the initial optimizer states, which
-    can be read as ``optim_states`` too; ``convention``, what each function takes and returns; and ``training``, what a
-    trainer has to know of loss and optimizer.
+    The result has the module attributes ``input_num``; ``optim_state``, the initial optimizer states, which can be read
+    as ``optim_states`` too; ``convention``, what each function takes and returns; and ``training``, what a trainer has
+    to know of loss and optimizer.
 
-    ``precision``: "bfloat16" computes products of matrices, convolutions and what is between them in that type;
-    parameters, their gradients, states and the loss stay float32. "float16" does so too, with the optimizer in
-    a ``DynamicLossScale`` if it is in none. None and "float32" change nothing.
+    Args:
+        loss: appended to the backbone.
+        optimizer: initialised for the parameters.
+        loss_args: the types of the loss's arguments: the outputs that it takes, then the targets.
+        legalize: whether ops are lowered to kernels at the end.
+        precision: "bfloat16" computes products of matrices, convolutions and what is between them in that type;
+            parameters, their gradients, states and the loss stay float32. "float16" does so too, with the optimizer in
+            a ``DynamicLossScale`` if it is in none. None and "float32" change nothing.
+        flush_subnormals: compiled code of the module takes numbers nearer to 0 than 1.2e-38 (float64: 2.2e-308) for 0,
+            as operands and as results, on x86-64 and AArch64. Gradients of what a model has learnt are such numbers,
+            with which a CPU may be a hundred times slower. It is the module attribute of that name.
+        trainable: patterns of the names of parameters (shell-style, as in ``fnmatch``). What none of them matches is
+            left as it is, as what the model freezes. None trains all that the model does not freeze.
+        distributed: over which ranks, and how: what ``DataParallel`` and ``ZeRO`` do to a finished module.
 
-    ``flush_subnormals``: compiled code of the module takes numbers nearer to 0 than 1.2e-38 (float64: 2.2e-308) for 0,
-    as operands and as results, on x86-64 and AArch64. Gradients of what a model has learnt are such numbers, with
-    which a CPU may be a hundred times slower. It is the module attribute of that name.
-
-    ``trainable``: patterns of the names of parameters (shell-style, as in ``fnmatch``). What none of them matches is
-    left as it is, as what the model freezes. None trains all that the model does not freeze.
-
-    ``distributed``: over which ranks, and how: what ``DataParallel`` and ``ZeRO`` do to a finished module.
-
-    Raises a UserError that says what of the above does not hold.
+    Raises:
+        UserError: what does not hold of the above.
     """
 
     loss: Loss
@@ -219,7 +220,7 @@ class SetupTrainer(Pass):
             return False
 
     def _check_states(self, module: IRModule, model: Roles) -> None:
-        """After the outputs that the loss takes and those nobody takes, the backbone returns its new states."""
+        """The backbone returns the loss's outputs, then any extra outputs, then the updated states."""
         info = module[BACKBONE].ret_struct_info
         results = info.fields if isinstance(info, TupleStructInfo) else (info,)
         free, states = len(results) - self.loss.num_backbone_outputs, len(model.taken(STATE))

@@ -64,13 +64,16 @@ _BUILT = ("mod", "vm", "device", "_interface", "_placement", "_programs", "_valu
 class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
     """Trains the model of a trainer module.
 
-    ``train_mod``: what :class:`SetupTrainer` returned. ``vm``: a virtual machine with that module compiled. ``device``:
-    where parameters and states live. With ``zero_init_param_state`` they begin with what ``R.Param`` and ``R.State``
-    declare, by default as zeros (moving variances too: see :meth:`init_states`), else they have no values until they
-    are initialised or loaded.
-
     Whatever fails, fails before anything changes: after an error the trainer is as it was. Threads may share a trainer:
     they take turns, ``fit`` gives others theirs twenty times a second, and nobody sees half a step.
+
+    Args:
+        train_mod: what :class:`SetupTrainer` returned.
+        vm: a virtual machine with that module compiled.
+        device: where parameters and states live.
+        zero_init_param_state: whether parameters and states begin with what ``R.Param`` and ``R.State`` declare, by
+            default as zeros (moving variances too: see :meth:`init_states`); else they have no values until they are
+            initialised or loaded.
     """
 
     model: Any = None  # the nn.Module that it trains, if it was made of one
@@ -105,7 +108,16 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         self._start(train_mod, vm, device)
 
     def build(self, target: Any = "llvm", device: Device | None = None, profile: bool = False) -> Trainer:
-        """Set up and compile the model, in the older form of the constructor; returns the trainer."""
+        """Set up and compile the model, in the older form of the constructor; returns the trainer.
+
+        Args:
+            target: what is compiled for: "llvm" (this machine), a Target or its text, or "debug" (the interpreter).
+            device: where values live; ``pullback.cpu()`` by default.
+            profile: accepted as in other packages, without effect.
+
+        Returns:
+            the trainer.
+        """
         if self._setup is None:
             raise UserError(
                 "this trainer was made with a virtual machine: there is nothing to build",
@@ -207,7 +219,12 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         """Parameters and states by name: copies. Those of an ``nn.Module`` have PyTorch's names and shapes; one that
         the module holds in two places comes under both names.
 
-        >>> torch_net.load_state_dict({name: torch.from_dlpack(t) for name, t in trainer.state_dict().items()})
+        Returns:
+            tensors by name, copies.
+
+        Examples:
+            >>> trainer.state_dict()["0.weight"].shape
+            (32, 16)
         """
         with self._turn:
             values = self._export(self._interface.params, self._seen(False).params)
@@ -219,7 +236,17 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         are cast to the declared dtypes; optimizer states stay as they are.
 
         Returns the names that were missing and that were unexpected; with ``strict`` it is an ArgumentError if there
-        are any. Raises ShapeError or DTypeError, with nothing changed, when a value does not fit.
+        are any.
+
+        Args:
+            state_dict: values by name.
+            strict: whether names that are missing or unexpected are an ArgumentError.
+
+        Returns:
+            the names that were missing and that were unexpected.
+
+        Raises:
+            ShapeError, DTypeError: with nothing changed, when a value does not fit.
         """
         slots = {slot.name: slot for slot in (*self._interface.params, *self._interface.states)}
         own = {name: slots[name] for name in slots} | {name: slots[n] for name, n in self._aliases.items()}
@@ -236,7 +263,17 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         return keys
 
     def value_of(self, name: str) -> Tensor:
-        """The value of one parameter or state: a copy. Raises NameNotFound for any other name."""
+        """The value of one parameter or state: a copy.
+
+        Args:
+            name: of the parameter or state.
+
+        Returns:
+            a copy.
+
+        Raises:
+            NameNotFound: for any other name.
+        """
         slots = (*self._interface.params, *self._interface.states)
         if not isinstance(name, str):
             raise ArgumentError(f"the name of a parameter or state is a string, got {type(name).__name__}")
@@ -275,8 +312,15 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
     def set_hyperparameter(self, name: str, value: float) -> None:
         """Give a run-time value (``Adam(lr=RunTime(1e-3))``: "lr") another number, from the next step on.
 
-        Nothing is compiled: the value is one of the optimizer's states, so :meth:`save` keeps it. Raises ArgumentError
-        when there is no such run-time value, or the number is out of the bounds of the hyperparameter.
+        Nothing is compiled: the value is one of the optimizer's states, so :meth:`save` keeps it.
+
+        Args:
+            name: of the run-time value.
+            value: the number.
+
+        Raises:
+            ArgumentError: when there is no such run-time value, or the number is out of the bounds of the
+                hyperparameter.
         """
         record = self._interface.record
         if not isinstance(name, str):
@@ -318,7 +362,11 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
 
     def seed(self, seed: int) -> None:
         """Restart the generator from which ``fit`` draws the order of rows, and the random numbers of the model: what
-        dropout drops follows from the seed and the number of steps made since."""
+        dropout drops follows from the seed and the number of steps made since.
+
+        Args:
+            seed: a whole number.
+        """
         made = generator(seed)
         if "_values" in self.__dict__:  # it is built
             agree(self._placement.ranks, {"the seed": str(seed)})
@@ -330,6 +378,9 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         any rank (added, with at most one size other than 1), become zeros, but scales of normalisation layers ones.
 
         Without a seed, one is drawn from NumPy's global generator, so that ``np.random.seed`` has its usual effect.
+
+        Args:
+            seed: of the generator; None: one is drawn from NumPy's global generator.
         """
         source = generator(self._placement.ranks.broadcast(np.random.randint(2**31)) if seed is None else seed)
         known = self._interface.record.initial
@@ -357,25 +408,41 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
     def load_params(self, params: Sequence[Any] | Mapping[str, Any]) -> None:
         """Copy parameters from a list of all, in the model's order, or from a dict of some by name.
 
-        Raises ArgumentError, ShapeError or DTypeError, with all parameters unchanged, when one does not fit.
+        Args:
+            params: a list of all, or a dict of some by name.
+
+        Raises:
+            ArgumentError, ShapeError, DTypeError: with all parameters unchanged, when one does not fit.
         """
         changed = copies_by_name(params, self._interface.params, "parameter")
         with self._turn:
             self._keep(self._placement.of_first(changed))
 
     def load_states(self, states: Sequence[Any] | Mapping[str, Any]) -> None:
-        """Copy states from a list of all, in the model's order, or from a dict of some by name; errors as above."""
+        """Copy states from a list of all, in the model's order, or from a dict of some by name; errors as above.
+
+        Args:
+            states: a list of all, or a dict of some by name.
+        """
         changed = copies_by_name(states, self._interface.states, "state")
         with self._turn:
             self._keep(states=self._placement.of_first(changed))
 
     def export_params(self) -> dict[str, Tensor]:
-        """A copy of each parameter by name."""
+        """A copy of each parameter by name.
+
+        Returns:
+            tensors by name, copies.
+        """
         with self._turn:
             return self._export(self._interface.params, self._seen(False).params)
 
     def export_states(self) -> dict[str, Tensor]:
-        """A copy of each state by name."""
+        """A copy of each state by name.
+
+        Returns:
+            tensors by name, copies.
+        """
         with self._turn:
             return self._export(self._interface.states, self._values.states)
 
@@ -399,8 +466,17 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         anew, without what only their gradients need, and the optimizer's states of them are dropped; all else stays.
         Parameters of an ``nn.Module`` get ``requires_grad=False``.
 
-        Raises ArgumentError for a pattern that matches nothing, and where nothing would be left to train; UserError
-        when the trainer, as the copy of another, does not hold what it was made from.
+        Args:
+            names: patterns of parameter names, as of a shell.
+
+        Raises:
+            ArgumentError: for a pattern that matches nothing, and where nothing would be left to train.
+            UserError: when the trainer, as the copy of another, does not hold what it was made from.
+
+        Examples:
+            >>> trainer.freeze("0.*")
+            >>> trainer.trained
+            ('2.weight', '2.bias')
         """
         chosen = matching("freeze", patterns("freeze", names), [slot.name for slot in self._interface.params])
         self._train_only([name for name in self.trained if name not in chosen])
@@ -411,7 +487,11 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         average (``EMA``) as the parameter. The number of steps goes on: corrections of the first steps, as Adam's, are
         not made for single parameters, whose first updates are larger then (Adam's defaults: up to three times).
 
-        Raises as :meth:`freeze` does, and ArgumentError for what ``ParameterGroups`` freezes.
+        Args:
+            names: patterns of parameter names, as of a shell.
+
+        Raises:
+            ArgumentError: as :meth:`freeze` does, and for what ``ParameterGroups`` freezes.
         """
         known = [slot.name for slot in self._interface.params]
         chosen = matching("unfreeze", patterns("unfreeze", names or ("*",)), known)
@@ -461,17 +541,26 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
     def predict(
         self, *input_instances: Any, batch_size: int | None = None, averaged: bool = False, cast: bool = True
     ) -> Any:
-        """The backbone's outputs for the inputs: a tensor, or a tuple of several. Nothing is updated.
+        """The backbone's outputs for the inputs. Nothing is updated.
 
-        Several inputs are given one by one, in one list, or in a dict by name; data as :meth:`fit` takes it does too,
-        and its targets are not read. Each input has the declared shape, but any number of rows, none too; each number
-        of rows is compiled once. Other symbolic sizes take any value. Floats of another dtype are rounded to the
-        declared one, unless ``cast`` is False; anything else is cast where that changes no value.
+        Each input has the declared shape, but any number of rows, none too; each number of rows is compiled once. Other
+        symbolic sizes take any value. Floats of another dtype are rounded to the declared one, unless ``cast`` is
+        False; anything else is cast where that changes no value.
 
-        ``batch_size`` has so many rows predicted at a time, and those left at the end, and joins the outputs, which
-        have a row for each row of the inputs then: two sizes are compiled at most. Without it all rows are one batch,
-        unless the inputs are larger than 256 MiB. ``averaged`` takes the parameters' averages, which the optimizer
-        ``EMA`` keeps.
+        Args:
+            input_instances: the inputs, one by one, in one list, or in a dict by name; data as :meth:`fit` takes it
+                does too.
+            batch_size: rows at a time: two sizes are compiled at most, and outputs are joined. By default all rows are
+                one batch, unless the inputs are larger than 256 MiB.
+            averaged: whether the averages of the parameters are taken, which the optimizer ``EMA`` keeps.
+            cast: whether floats are rounded to the declared type.
+
+        Returns:
+            a tensor, or a tuple of several, with a row for each row of the inputs.
+
+        Examples:
+            >>> trainer.predict(x[:5]).shape
+            (5, 4)
         """
         given: Any = input_instances[0] if len(input_instances) == 1 else list(input_instances)
         self._values.check_complete(self._interface)
@@ -508,6 +597,19 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         Several inputs or targets are given as a list or as a dict by name, one alone may be by itself. Each has the
         declared shape, but any number of rows, at least one; each number of rows is compiled once. Other dtypes are
         cast as by :meth:`predict`. A failed step changes nothing.
+
+        Args:
+            input_instances: the inputs: arrays with one row for each example; several as a list, or a dict by name.
+            targets: the targets, in the same form.
+            cast: whether values of another dtype are rounded; False: they have to be the same number.
+
+        Returns:
+            the loss before the step, a scalar tensor.
+
+        Examples:
+            >>> loss = trainer.update(x, y)
+            >>> loss.shape, trainer.steps
+            ((), 1)
         """
         program, inputs, labels = self._arguments(input_instances, targets, cast=cast, shared=True)
         if inputs and 0 in inputs[0].shape[:1]:
@@ -532,7 +634,15 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
 
     def profile_adjoint(self, input_instances: Any, targets: Any) -> Report:
         """Run the adjoint function a few times under the profiler, print its table and return the report. Nothing is
-        updated. Of several ranks each runs it on all rows."""
+        updated. Of several ranks each runs it on all rows.
+
+        Args:
+            input_instances: the inputs: arrays with one row for each example; several as a list, or a dict by name.
+            targets: the targets, in the same form.
+
+        Returns:
+            the report: times of kernels, ``report.chrome_trace(path)``.
+        """
         report, _ = self._profile(ADJOINT, self._seen(False), input_instances, targets)
         return show(report, self._placement.ranks.is_first)
 
@@ -546,6 +656,13 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
 
         >>> report = trainer.profile_step(x[:64], y[:64])
         >>> report.chrome_trace("step.json")
+
+        Args:
+            input_instances: the inputs: arrays with one row for each example; several as a list, or a dict by name.
+            targets: the targets, in the same form.
+
+        Returns:
+            the report: times of kernels, ``report.chrome_trace(path)``.
         """
         report, rows = self._profile(STEP, self._values.copy(), input_instances, targets)
         self._profiled = rows, report
@@ -583,26 +700,33 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         it. ``target="wasm32"`` adds a WebAssembly module and its class in JavaScript (``docs/deploy-web.md``). Files
         that an export made before are replaced; another folder that is not empty is an error.
 
-        ``target``: a platform (``python -m pullback targets`` lists them), by default this machine. ``name`` begins the
-        names of all functions; by default that of the module's class. ``batch_size``: rows of a step; by default the
-        model's own, else 64. ``sizes``: of other symbolic axes, by name, which are fixed in a library. ``embed``:
-        whether weights are part of the library, or in ``<name>.safetensors`` alone. ``functions``: what the library is
-        to have code for, of step, predict, predict_one, evaluate and evaluate_one; without predict or evaluate rows are
-        taken one by one, without predict_one or evaluate_one only whole batches can be. By default all, and on
-        microcontrollers step, predict_one and evaluate_one, which take the least memory. These also get a folder
-        ``image``: ``make`` there links a program that trains.
-
-        ``fold_frozen``: parameters and states that no step changes become constants of the code, which take no memory
-        of an instance, and batch norms of frozen layers (``freeze``) become part of the weights before them. They
-        cannot be set then, and checkpoints with other values of them are refused; losses are rounded otherwise.
-
-        ``merge``: low-rank updates (``nn.LoRA``) become part of the weights, and the library predicts and evaluates
-        alone, by default without a step. None: where ``functions`` have no step.
-
         >>> trainer.export("dist", target="aarch64", name="digits", batch_size=16)
 
-        Returns what was written: ``.folder``, ``.manifest``, ``.instance_bytes`` (the memory that an instance takes).
-        Raises UserError without a C compiler, and ArgumentError for what does not fit.
+        Args:
+            folder: where the files go; those that an export made before are replaced, another folder that is not empty
+                is an error.
+            target: a platform (``python -m pullback targets`` lists them), by default this machine.
+            name: begins the names of all functions; by default that of the module's class.
+            batch_size: rows of a step; by default the model's own, else 64.
+            sizes: of other symbolic axes, by name, which are fixed in a library.
+            embed: whether weights are part of the library, or in ``<name>.safetensors`` alone.
+            functions: what the library is to have code for, of step, predict, predict_one, evaluate and evaluate_one;
+                without predict or evaluate rows are taken one by one, without predict_one or evaluate_one only whole
+                batches can be. By default all, and on microcontrollers step, predict_one and evaluate_one, which take
+                the least memory. These also get a folder ``image``: ``make`` there links a program that trains.
+            fold_frozen: parameters and states that no step changes become constants of the code, which take no memory
+                of an instance, and batch norms of frozen layers (``freeze``) become part of the weights before them.
+                They cannot be set then, and checkpoints with other values of them are refused; losses are rounded
+                otherwise.
+            merge: low-rank updates (``nn.LoRA``) become part of the weights, and the library predicts and evaluates
+                alone, by default without a step. None: where ``functions`` have no step.
+
+        Returns:
+            what was written: ``.folder``, ``.manifest``, ``.instance_bytes`` (the memory that an instance takes).
+
+        Raises:
+            UserError: without a C compiler.
+            ArgumentError: for what does not fit.
         """
         from pullback.deploy.export import export
 
@@ -629,14 +753,20 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
         that are no part of a gradient's kernel. The rows of a script's model are its lines, by the variables that they
         compute.
 
-        ``batch_size``: by default that of the model, or of the last profile, or 64; of a trainer over several ranks the
-        step, its memory and its FLOPs are those of one rank, which has a part of these rows. ``depth``: modules below
-        so many dots of a name count for those above. ``sizes``: the values of other symbolic sizes, by name. The step
-        is planned for that, which takes as long as compiling it without generating code.
-
         >>> print(trainer.summary(64).memory)
 
-        Raises ArgumentError for a batch size below 1, or a symbolic size that is missing.
+        Args:
+            batch_size: by default that of the model, or of the last profile, or 64; of a trainer over several ranks the
+                step, its memory and its FLOPs are those of one rank, which has a part of these rows.
+            depth: modules below so many dots of a name count for those above.
+            sizes: the values of other symbolic sizes, by name. The step is planned for that, which takes as long as
+                compiling it without generating code.
+
+        Returns:
+            the summary, which has been printed.
+
+        Raises:
+            ArgumentError: for a batch size below 1, or a symbolic size that is missing.
         """
         rows, profile = self._profiled or (None, None)
         batch_size = rows if batch_size is None and isinstance(rows, int) else batch_size

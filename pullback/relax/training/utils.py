@@ -34,6 +34,12 @@ class AppendLoss(Pass):
     """Add the function ``new_func_name``, by default ``<func_name>_loss``: the backbone with the loss on top.
 
     See :func:`append_loss`; ``loss_function`` is commonly what a :class:`~pullback.relax.training.loss.Loss` returns.
+
+    Args:
+        func_name: of the backbone.
+        loss_function: the loss, commonly what a Loss returns.
+        num_backbone_outputs: how many of the backbone's results it takes.
+        new_func_name: by default ``<func_name>_loss``.
     """
 
     func_name: str
@@ -61,8 +67,17 @@ def append_loss(orig_func: Function, loss_func: Function, num_backbone_outputs: 
     backbone has more results (states), ``(loss, rest…)``. All bindings lie in one dataflow block, however many blocks
     the two functions have. Symbolic sizes of the loss take the values they have in the backbone.
 
-    Raises ArgumentError or ShapeError when the backbone's result is neither a tensor nor a tuple of tensors, has too
-    few results, they do not fit the loss's parameters, or the loss is no float scalar.
+    Args:
+        orig_func: the backbone.
+        loss_func: the loss.
+        num_backbone_outputs: how many results the loss takes.
+
+    Returns:
+        the function, with fresh parameters.
+
+    Raises:
+        ArgumentError, ShapeError: when the backbone's result is neither a tensor nor a tuple of tensors, has too few
+            results, they do not fit the loss's parameters, or the loss is no float scalar.
     """
     _check_functions(orig_func, loss_func)
     outputs = _results(orig_func)

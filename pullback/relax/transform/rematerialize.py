@@ -41,7 +41,7 @@ from pullback.relax.transform.min_cut import ENDLESS, min_vertex_cut
 from pullback.relax.transform.structure import once
 from pullback.tir.expr import nbytes
 
-_SMALL = 64  # values with so many times fewer bytes than the largest one are saved without a thought
+_SMALL = 64  # values smaller than 1/64 of the largest one are always saved
 _WORTH = 320  # products of a contraction for each element that it reads, beside which computing that is little
 
 

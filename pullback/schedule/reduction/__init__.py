@@ -85,7 +85,7 @@ def _is_good(program: Program, fallback: bool) -> bool:
 
 def _is_far_apart(program: Program) -> bool:
     """Whether elements that wait for sums lie in pieces of a page at most, and half of the second cache doesn't hold a
-    row of them from the one to the other: the elements are as well read anew, and in memory's order faster (the
+    row of them from the one to the other: re-reading the elements in memory order is at least as fast (the
     gradient of batch norm over images NCHW from the last cache 0.68 of the time, from memory 0.94: znver3; of 0.45, 0.6
     and 1.2 times the second cache 1.03, 0.96 and 0.71: znver4)."""
     for domain in {s.domain for s in program.late_vectors if s.domain is not None}:

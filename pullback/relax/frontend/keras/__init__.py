@@ -17,16 +17,22 @@ def from_keras(model: Any, example: Any = None) -> Any:
     >>> net = pullback.from_keras(keras_model)
     >>> trainer = pullback.trainer(net, "cross_entropy", "adam")
 
-    ``model``: Sequential, functional, or subclassed, or the path of a ``.keras`` file, which is loaded in safe mode.
-    ``example``: an array, or a type such as ``R.Tensor(("n", 28, 28), "float32")``, for each input (several: a tuple);
-    without it, inputs are as the model says, with a symbolic size wherever it says None: the batch, and each other one
-    by itself, or one for each axis of all inputs where the model needs that.
-
     Parameters and states have the names of the layers with dots between them, ``conv2d.kernel``, and Keras's shapes.
     Weights of layers with ``trainable=False`` are not trained. What the model was compiled with is in ``net.loss`` and
     ``net.optimizer``.
 
-    Raises UnsupportedOps, listing all layers and operations that cannot be converted; ImportError without Keras 3.
+    Args:
+        model: Sequential, functional, or subclassed, or the path of a ``.keras`` file, which is loaded in safe mode.
+        example: an array, or a type such as ``R.Tensor(("n", 28, 28), "float32")``, for each input (several: a tuple);
+            without it, inputs are as the model says, with a symbolic size wherever it says None: the batch, and each
+            other one by itself, or one for each axis of all inputs where the model needs that.
+
+    Returns:
+        a model with ``.loss`` and ``.optimizer``.
+
+    Raises:
+        UnsupportedOps: listing all layers and operations that cannot be converted.
+        ImportError: without Keras 3.
     """
     try:
         import keras

@@ -135,14 +135,6 @@ def from_onnx(
 ) -> OnnxModel:  # fmt: skip
     """A model that ``pullback.trainer`` takes, from a file of ONNX.
 
-    ``model``: a path, the bytes of a file, or an ``onnx.ModelProto``. Its opset is one that the installed package
-    ``onnx`` knows, from 7 on; older versions of an operator are refused where they mean something else.
-    ``shape_dict``: shapes of inputs, where the file leaves them open or they are to be others: ints, names of symbolic
-    sizes, or None for what the file says. A name that becomes a number does so in all inputs.
-    ``trainable``: patterns of the names of initialisers that are trained, such as ``["head.*"]``. By default all floats
-    are but scalars and those whose values decide shapes or are scales of quantized numbers.
-    ``values``: arrays for inputs that become constants of the model, such as one that says a shape.
-
     Parameters have the names of the initialisers; running statistics of batch norms are buffers, which training moves.
     BatchNormalization and Dropout take their training form in steps, and their form for inference in ``predict``,
     however the file was exported.
@@ -152,9 +144,24 @@ def from_onnx(
     >>> trainer.fit(x, y, epochs=3)
     >>> model.to_onnx("trained.onnx")
 
-    Raises UserError for a file that is none of ONNX or not valid, for a newer opset, and for external data outside of
-    the model's folder; UnsupportedOps, listing all operators that are not converted; UnsupportedType for strings,
-    sequences, float8 and 4-bit numbers. A trainer, or ``export``, raises NeedsValue where a shape depends on data.
+    Args:
+        model: a path, the bytes of a file, or an ``onnx.ModelProto``. Its opset is one that the installed package
+            ``onnx`` knows, from 7 on; older versions of an operator are refused where they mean something else.
+        shape_dict: shapes of inputs, where the file leaves them open or they are to be others: ints, names of symbolic
+            sizes, or None for what the file says. A name that becomes a number does so in all inputs.
+        trainable: patterns of the names of initialisers that are trained, such as ``["head.*"]``. By default all floats
+            are but scalars and those whose values decide shapes or are scales of quantized numbers.
+        values: arrays for inputs that become constants of the model, such as one that says a shape.
+
+    Returns:
+        a model; ``model.to_onnx(path)`` writes its weights back.
+
+    Raises:
+        UserError: for a file that is none of ONNX or not valid, for a newer opset, and for external data outside of the
+            model's folder.
+        UnsupportedOps: listing all operators that are not converted.
+        UnsupportedType: for strings, sequences, float8 and 4-bit numbers. A trainer, or ``export``, raises.
+        NeedsValue: where a shape depends on data.
     """
     return OnnxModel(model, shape_dict, trainable=trainable, values=values)
 

@@ -50,10 +50,6 @@ def from_torch(
     >>> trainer = pullback.trainer(model, "cross_entropy", optim.SGD(lr=0.1))
     >>> trainer.to_torch(net)                                # after training
 
-    ``module``: an ``nn.Module``, or an ``ExportedProgram`` (then without an example). ``example_inputs``: a tensor, a
-    tuple of positional or a dict of keyword arguments; what they hold may be nested. Only shapes and dtypes of tensors
-    count; anything else, such as ``True``, is fixed at its value.
-
     Parameters, buffers and their names are those of the module, with copies of its values; tied weights are one
     parameter, and those with ``requires_grad=False`` stay as they are. Buffers are states, which steps of the trainer
     move. One import serves training and inference: ``module`` is exported in its training form, whatever mode it is in
@@ -61,17 +57,24 @@ def from_torch(
     ``eval()`` of a module that is in ``train()`` always keep their form for inference, as in PyTorch. A model that asks
     ``self.training`` for something else than dropout and norms is exported in both forms.
 
-    ``dynamic_shapes``: as torch.export takes it. By default the first axis of all inputs is the batch, and the second
-    one of integers (N, T), as of tokens, the length; both of any size. Where the model fixes one, or torch.export
-    cannot keep it free, a warning says so, and the size is that of the example. ``()`` fixes all.
+    Args:
+        module: an ``nn.Module``, or an ``ExportedProgram`` (then without an example).
+        example_inputs: a tensor, a tuple of positional or a dict of keyword arguments; what they hold may be nested.
+            Only shapes and dtypes of tensors count; anything else, such as ``True``, is fixed at its value.
+        dynamic_shapes: as torch.export takes it. By default the first axis of all inputs is the batch, and the second
+            one of integers (N, T), as of tokens, the length; both of any size. Where the model fixes one, or
+            torch.export cannot keep it free, a warning says so, and the size is that of the example. ``()`` fixes all.
+        outputs: the names of the outputs to keep, of several; ``model.output_names`` has them.
+        converters: functions by the names of operators ("aten.relu", "mylib.op"), before those of the table: see
+            ``register_converter``.
 
-    ``outputs``: the names of the outputs to keep, of several; ``model.output_names`` has them. ``converters``:
-    functions by the names of operators ("aten.relu", "mylib.op"), before those of the table: see
-    ``register_converter``.
+    Returns:
+        a model; ``trainer.to_torch(module)`` writes its weights back.
 
-    Raises UserError with what torch.export said, and what to do, for a model that it does not take; UnsupportedOps, a
-    list of all operators that have no converter, with their places; ArgumentError where the model does not take the
-    example.
+    Raises:
+        UserError: with what torch.export said, and what to do, for a model that it does not take.
+        UnsupportedOps: a list of all operators that have no converter, with their places.
+        ArgumentError: where the model does not take the example.
     """
     torch = imported_torch()
     if isinstance(module, torch.export.ExportedProgram):

@@ -52,6 +52,11 @@ class Loss:
     backbone, the others are targets; ``reduction`` is "mean", "sum" or "none" (which gives a loss per element or row,
     not a scalar, and cannot be trained on). Batches whose reduction is "sum" are added up; of other losses, the formula
     says what a batch weighs (see the package).
+
+    Args:
+        loss_name: of the function that is made.
+        num_backbone_outputs: how many of its first parameters are outputs of the backbone; the others are targets.
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
     """
 
     classification = False  # whether predictions have a class axis, so that an accuracy can be told

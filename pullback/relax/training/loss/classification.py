@@ -95,6 +95,11 @@ class CategoricalCrossEntropyLoss(CrossEntropyLoss):
 
     With ``ignore_index`` ≥ 0, the class of a target is the one of its largest value, and rows of the class
     ``ignore_index`` count for nothing. The mean divides by the number of rows, as in PyTorch.
+
+    Args:
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
+        ignore_index: targets of this class count for nothing.
+        label_smoothing: in [0, 1]: how much of the target is spread evenly over all classes.
     """
 
     def __init__(self, reduction: str = "mean", ignore_index: int = -100, label_smoothing: float = 0.0) -> None:
@@ -174,6 +179,9 @@ class MultiLabelMarginLoss(Loss):
     ``predictions`` are scores of a float dtype, (N, C) or (C,); ``targets`` are class indices of an integer dtype in
     the same shape: the labels of a row stand before its first negative number. Formula:
     ``torch.nn.MultiLabelMarginLoss``.
+
+    Args:
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
     """
 
     def __init__(self, reduction: str = "mean") -> None:

@@ -12,6 +12,10 @@ class HingeLoss(Loss):
     """max(margin - p·t, 0) for targets 1 and -1, reduced over all elements: the loss of support vector machines.
 
     Both are of one float dtype and of the same shape.
+
+    Args:
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
+        margin: the distance beyond which the loss is 0.
     """
 
     def __init__(self, reduction: str = "mean", margin: float = 1.0) -> None:
@@ -27,6 +31,9 @@ class SoftMarginLoss(Loss):
     """log(1 + e^(-p·t)) for targets 1 and -1, reduced over all elements.
 
     Both are of one float dtype and of the same shape. Formula: ``torch.nn.SoftMarginLoss``.
+
+    Args:
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
     """
 
     def __init__(self, reduction: str = "mean") -> None:

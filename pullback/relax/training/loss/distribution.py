@@ -50,6 +50,11 @@ class KLDivLoss(Loss):
     Both are of one float dtype and of the same shape; with ``log_target`` the targets are logarithms too. The mean is
     over all elements; the reduction "batchmean" divides the sum by the number of rows, which is the divergence itself.
     Formula: ``torch.nn.KLDivLoss``.
+
+    Args:
+        reduction: "mean" over all elements, "batchmean" (the sum divided by the number of rows, which is the divergence
+            itself), "sum" or "none".
+        log_target: whether targets are logarithms too.
     """
 
     reductions = (*Loss.reductions, "batchmean")

@@ -11,6 +11,13 @@ class L1Loss(Loss):
     """|predictions - targets|, reduced over all elements.
 
     Both are of one float dtype and of the same shape; nothing is broadcast. Formula: ``torch.nn.L1Loss``.
+
+    Args:
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
+
+    Examples:
+        >>> float(nn.L1Loss()(np.zeros(4, "float32"), np.full(4, 3.0, "float32")))
+        3.0
     """
 
     def __init__(self, reduction: str = "mean") -> None:
@@ -25,6 +32,13 @@ class MSELoss(Loss):
     """(predictions - targets)², reduced over all elements.
 
     Both are of one float dtype and of the same shape; nothing is broadcast. Formula: ``torch.nn.MSELoss``.
+
+    Args:
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
+
+    Examples:
+        >>> float(nn.MSELoss()(np.zeros(4, "float32"), np.full(4, 3.0, "float32")))
+        9.0
     """
 
     def __init__(self, reduction: str = "mean") -> None:
@@ -40,6 +54,10 @@ class SmoothL1Loss(Loss):
     """(p - t)² / (2·beta) where |p - t| < beta, else |p - t| - beta/2, reduced over all elements.
 
     Both are of one float dtype and of the same shape; ``beta`` is ≥ 0. Formula: ``torch.nn.SmoothL1Loss``.
+
+    Args:
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
+        beta: the distance at which the square becomes linear.
     """
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
@@ -55,6 +73,10 @@ class HuberLoss(Loss):
     """(p - t)² / 2 where |p - t| ≤ delta, else delta·(|p - t| - delta/2), reduced over all elements.
 
     Both are of one float dtype and of the same shape; ``delta`` is positive. Formula: ``torch.nn.HuberLoss``.
+
+    Args:
+        reduction: "mean", "sum", or "none" for a loss of each element, which cannot be trained on.
+        delta: the distance at which the square becomes linear.
     """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:

@@ -81,6 +81,17 @@ class Adam(Moments):
     p ← p - lr · (m / (1 - beta1ᵗ)) / (√(v / (1 - beta2ᵗ)) + eps)
 
     With amsgrad, the greatest v so far, a state v_max of each parameter, takes the place of v in the last line.
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        betas: (beta1, beta2), the decay of the averages of gradients and of their squares.
+        eps: what is added to the denominator.
+        weight_decay: how much of the parameter is added to its gradient (L2).
+        amsgrad: whether the greatest average of squares so far is taken.
+        maximize: whether the loss is made larger.
+
+    Examples:
+        >>> trainer = pullback.trainer(net, "cross_entropy", optim.Adam(lr=1e-3), example=x)
     """
 
     decoupled = False  # weight decay shrinks the parameter, and is no part of the gradient
@@ -110,7 +121,20 @@ class Adam(Moments):
 
 
 class AdamW(Adam):
-    """``torch.optim.AdamW``: Adam with decoupled weight decay, p ← (1 - lr · weight_decay) · p before the step."""
+    """``torch.optim.AdamW``: Adam with decoupled weight decay, p ← (1 - lr · weight_decay) · p before the step.
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        betas: (beta1, beta2), the decay of the average in the update and of the average that is kept.
+        eps: what is added to the denominator.
+        weight_decay: how much the parameter shrinks in a step, in units of lr (decoupled from the gradient).
+        amsgrad: whether the greatest average of squares so far is taken.
+        maximize: whether the loss is made larger.
+
+    Examples:
+        >>> optim.AdamW(lr=optim.CosineAnnealingLR(3e-4, 1000), weight_decay=0.1)
+        AdamW(lr=CosineAnnealingLR(lr=0.0003, T_max=1000, eta_min=0.0), beta1=0.9, beta2=0.999, ...)
+    """
 
     decoupled = True
 
@@ -133,6 +157,15 @@ class NAdam(Moments):
     p ← p - lr · ((1 - μₜ) / (1 - μ₁⋯μₜ) · g + μₜ₊₁ / (1 - μ₁⋯μₜ₊₁) · m) / (√(v / (1 - beta2ᵗ)) + eps)
 
     Weight decay is L2, or with ``decoupled_weight_decay`` that of AdamW.
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        betas: (beta1, beta2), the decay of the averages of gradients and of their squares.
+        eps: what is added to the denominator.
+        weight_decay: how much of the parameter is added to its gradient (L2).
+        momentum_decay: of the formula.
+        decoupled_weight_decay: whether weight decay is AdamW's rather than L2.
+        maximize: whether the loss is made larger.
     """
 
     scalars = {"mu_prod": 1.0, "beta2_prod": 1.0}  # noqa: RUF012
@@ -191,6 +224,14 @@ class RAdam(Moments):
     p ← p - lr · m / (1 - beta1ᵗ)                                           elsewhere
 
     Weight decay is L2, or with ``decoupled_weight_decay`` that of AdamW.
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        betas: (beta1, beta2), the decay of the averages of gradients and of their squares.
+        eps: what is added to the denominator.
+        weight_decay: how much of the parameter is added to its gradient (L2).
+        decoupled_weight_decay: whether weight decay is AdamW's rather than L2.
+        maximize: whether the loss is made larger.
     """
 
     def __init__(
@@ -229,6 +270,13 @@ class Adamax(Moments):
     """``torch.optim.Adamax``, Adam with the maximum norm (weight decay is L2); states (num_steps, beta1ᵗ, m …, u …):
 
     u ← max(beta2 · u, |g| + eps);    p ← p - lr / (1 - beta1ᵗ) · m / u
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        betas: (beta1, beta2), the decay of the averages of gradients and of their squares.
+        eps: what is added to the denominator.
+        weight_decay: how much of the parameter is added to its gradient (L2).
+        maximize: whether the loss is made larger.
     """
 
     slots = ("m", "u")

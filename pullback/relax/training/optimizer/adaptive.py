@@ -45,6 +45,18 @@ class RMSprop(Optimizer):
     s ← alpha · s + (1 - alpha) · g²
     d ← g / (√s + eps)                                           centered: √(s - m²), m the average of g
     p ← p - lr · d                                               with momentum v ← momentum · v + d, p ← p - lr · v
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        alpha: the decay of the average of squares.
+        eps: what is added to the denominator.
+        weight_decay: how much of the parameter is added to its gradient (L2).
+        momentum: how much of the last update's direction is kept.
+        centered: whether the average of gradients is taken off.
+        maximize: whether the loss is made larger.
+
+    Examples:
+        >>> optimizer = optim.RMSprop(lr=1e-2, momentum=0.9)
     """
 
     def __init__(
@@ -88,6 +100,14 @@ class Adagrad(Optimizer):
 
     g ← g + weight_decay · p                                     with maximize, g ← -g first
     s ← s + g²;    p ← p - lr / (1 + (t - 1) · lr_decay) · g / (√s + eps)
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        lr_decay: how fast lr falls with the steps.
+        weight_decay: how much of the parameter is added to its gradient (L2).
+        initial_accumulator_value: what s begins as.
+        eps: what is added to the denominator.
+        maximize: whether the loss is made larger.
     """
 
     slots = ("s",)
@@ -131,6 +151,13 @@ class Adadelta(Optimizer):
     s ← rho · s + (1 - rho) · g²
     d ← √(u + eps) / √(s + eps) · g
     u ← rho · u + (1 - rho) · d²;    p ← p - lr · d
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        rho: the decay of both averages.
+        eps: what is added to the denominator.
+        weight_decay: how much of the parameter is added to its gradient (L2).
+        maximize: whether the loss is made larger.
     """
 
     slots = ("s", "u")
@@ -175,6 +202,14 @@ class Adafactor(Optimizer):
     r is of shape (…, n, 1), c of shape (…, 1, m): so the state of a matrix is far smaller than the matrix. ``eps`` is
     (eps1, eps2); None stands for the least step of the parameter's dtype. Source: Shazeer & Stern, Adafactor: Adaptive
     Learning Rates with Sublinear Memory Cost, ICML 2018, algorithms 4 and 5, with PyTorch's places for eps1.
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        beta2_decay: w is t^beta2_decay.
+        eps: (eps1, eps2); None stands for the least step of the parameter's dtype.
+        d: the greatest root mean square of an update.
+        weight_decay: how much the parameter shrinks in a step, in units of lr (decoupled from the gradient).
+        maximize: whether the loss is made larger.
     """
 
     def __init__(

@@ -26,14 +26,26 @@ class ParameterGroups(Wrapper):
     optimizer, or ``{"frozen": True}``. The first pattern that matches a name counts; parameters that none matches get
     the optimizer as it is.
 
-    >>> ParameterGroups(AdamW(1e-3), {"*bias": {"weight_decay": 0}, "head.*": {"lr": 1e-2}, "stem.*": {"frozen": True}})
-
     A frozen parameter is never changed, has no state, and its gradient is not computed in training steps. The states of
     each group come together: first those of the parameters that no pattern matches. A run-time value in a group is
     called by its name and pattern, as ``lr[head.*]``, unless it has a name of its own.
 
-    Raises ArgumentError for arguments that the optimizer does not have, and, once it knows the parameters, for a
-    pattern that matches none of them.
+    Args:
+        optimizer: the optimizer that is wrapped.
+        groups: patterns of parameter names (shell-style, as in ``fnmatch``) and what differs: arguments of the
+            optimizer, or ``{"frozen": True}``. The first pattern that matches a name counts; parameters that none
+            matches get the optimizer as it is.
+
+    Raises:
+        ArgumentError: for arguments that the optimizer does not have, and, once it knows the parameters, for a pattern
+            that matches none of them.
+
+    Examples:
+        >>> groups = {"*bias": {"weight_decay": 0}, "2.*": {"lr": 1e-2}, "0.weight": {"frozen": True}}
+        >>> optimizer = optim.ParameterGroups(optim.AdamW(1e-3), groups)
+        >>> trainer = pullback.trainer(net, "cross_entropy", optimizer, example=x)
+        >>> trainer.trained
+        ('0.bias', '2.weight', '2.bias')
     """
 
     def __init__(self, optimizer: Optimizer, groups: Mapping[str, Mapping[str, Any]]) -> None:

@@ -25,6 +25,15 @@ class LARS(Optimizer):
     Source: You, Gitman & Ginsburg, Large Batch Training of Convolutional Networks, 2017 (arXiv:1708.03888),
     algorithm 1. Biases and scales are commonly left to plain momentum: ``adaptive=False`` in their parameter group
     has λ = 1.
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        momentum: how much of the last update's direction is kept.
+        weight_decay: how much of the parameter is added to its update.
+        trust_coefficient: the ratio of an update's norm to the parameter's.
+        eps: what is added to the denominator.
+        adaptive: whether the ratio of norms is used.
+        maximize: whether the loss is made larger.
     """
 
     slots = ("v",)
@@ -73,6 +82,14 @@ class LAMB(Moments):
 
     Source: You et al., Large Batch Optimization for Deep Learning: Training BERT in 76 minutes, ICLR 2020,
     algorithm 2, with φ the identity. ``adaptive=False`` leaves out the ratio.
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        betas: (beta1, beta2), the decay of the averages of gradients and of their squares.
+        eps: what is added to the denominator.
+        weight_decay: how much of the parameter is added to its update.
+        adaptive: whether the ratio of norms is used.
+        maximize: whether the loss is made larger.
     """
 
     def __init__(

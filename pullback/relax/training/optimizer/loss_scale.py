@@ -30,6 +30,13 @@ class DynamicLossScale(Wrapper):
     in a row it is multiplied by ``growth_factor``. States of the model, such as running statistics, change in any case.
 
     ``SetupTrainer(…, precision="float16")`` wraps its optimizer so, unless it is wrapped already.
+
+    Args:
+        optimizer: the optimizer that is wrapped.
+        init_scale: the first scale.
+        growth_factor: by what the scale is multiplied after ``growth_interval`` finite steps in a row.
+        backoff_factor: by what it is multiplied after a step that is not finite.
+        growth_interval: finite steps in a row.
     """
 
     def __init__(

@@ -44,6 +44,14 @@ class MomentumSGD(Optimizer):
     p ← p - lr · v                                 with nesterov p ← p - lr · (g + momentum · v)
 
     ``relax.optimizer.MomentumSGD`` is the reference's, which begins with v = 0 and dampens the first step too.
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        momentum: how much of the last update's direction is kept.
+        dampening: the gradient counts 1 - dampening.
+        weight_decay: how much of the parameter is added to its gradient (L2).
+        nesterov: whether the gradient is that at the place to which the momentum leads.
+        maximize: whether the loss is made larger.
     """
 
     slots = ("v",)
@@ -93,6 +101,16 @@ class Lion(Optimizer):
     m ← beta2 · m + (1 - beta2) · g
 
     Source: Chen et al., Symbolic Discovery of Optimization Algorithms, NeurIPS 2023, Program 1.
+
+    Args:
+        lr: the learning rate: a number, a schedule, or ``RunTime``.
+        betas: (beta1, beta2), the decay of the average in the update and of the average that is kept.
+        weight_decay: how much the parameter shrinks in a step, in units of lr (decoupled from the gradient).
+        maximize: whether the loss is made larger.
+
+    Examples:
+        >>> optim.Lion(lr=1e-4).hyperparameters["lr"]
+        0.0001
     """
 
     slots = ("m",)

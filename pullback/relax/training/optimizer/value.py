@@ -48,9 +48,14 @@ class LambdaLR(Schedule):
     """Any function of the step: it takes an int64 scalar, the number of steps made before, and returns a float scalar
     built of ops, or a number.
 
-    >>> Adam(LambdaLR(lambda step: 0.1 / (1.0 + 0.01 * step.astype("float64"))))
-
     The function itself may be given in place of the schedule.
+
+    Args:
+        function: takes an int64 scalar, the number of steps made before, and returns a float scalar built of ops, or a
+            number.
+
+    Examples:
+        >>> optimizer = optim.Adam(optim.LambdaLR(lambda step: 0.1 / (1.0 + 0.01 * step.astype("float64"))))
     """
 
     def __init__(self, function: Callable[[Expr], Any]) -> None:
@@ -92,6 +97,18 @@ class RunTime:
 
     It begins as ``initial`` and is a state of the optimizer: checkpoints hold it. The name is that of the argument it
     is given for (``Adam(lr=RunTime(1e-3))``: "lr"), unless one is given. Values of the same name are set together.
+
+    Args:
+        initial: the first value.
+        name: by which it is set; by default that of the argument it is given for.
+        least: the least value that is allowed.
+        below: all values have to be less than this.
+
+    Examples:
+        >>> trainer = pullback.trainer(net, "cross_entropy", optim.Adam(optim.RunTime(1e-3)), example=x)
+        >>> trainer.set_hyperparameter("lr", 1e-4)
+        >>> trainer.hyperparameters["lr"]
+        0.0001
     """
 
     initial: float

@@ -108,7 +108,12 @@ class Wrapper(Optimizer):
 
 
 class ClipByValue(Wrapper):
-    """Gradients limited to ±max_value, element by element: ``torch.nn.utils.clip_grad_value_``."""
+    """Gradients limited to ±max_value, element by element: ``torch.nn.utils.clip_grad_value_``.
+
+    Args:
+        optimizer: the optimizer that is wrapped.
+        max_value: the greatest absolute value of an element.
+    """
 
     def __init__(self, optimizer: Optimizer, max_value: Hyperparameter) -> None:
         super().__init__(optimizer)
@@ -126,6 +131,14 @@ class ClipByGlobalNorm(Wrapper):
     """Gradients scaled by min(1, max_norm / (‖g‖ + 1e-6)), ‖g‖ the norm over all trained parameters:
     ``torch.nn.utils.clip_grad_norm_``. ``norm_type`` is the p of the p-norm; ``float("inf")`` takes the greatest
     absolute value.
+
+    Args:
+        optimizer: the optimizer that is wrapped.
+        max_norm: the greatest norm.
+        norm_type: the p of the p-norm; ``float("inf")`` takes the greatest absolute value.
+
+    Examples:
+        >>> optimizer = optim.ClipByGlobalNorm(optim.SGD(lr=0.1, momentum=0.9), 1.0)
     """
 
     def __init__(self, optimizer: Optimizer, max_norm: Hyperparameter, norm_type: float = 2.0) -> None:
@@ -174,6 +187,13 @@ class Accumulate(Wrapper):
     Σ divisor·gradient / Σ divisor, so batches may differ in size, and one that counts nothing weighs 0. Where none
     counts, the gradient is 0. Gradients of a loss that is a sum add up. A trainer's step puts the divisor of the batch
     in the state ``divisor``; by itself, the optimizer function takes what it is given there, 1 at first.
+
+    Args:
+        optimizer: the optimizer that is wrapped.
+        every: batches for a step.
+
+    Examples:
+        >>> optimizer = optim.Accumulate(optim.Adam(1e-3), every=4)
     """
 
     def __init__(self, optimizer: Optimizer, every: int) -> None:
@@ -241,6 +261,15 @@ class EMA(Wrapper):
 
     Training does not look at the averages. ``trainer.predict(…, averaged=True)`` and ``evaluate(…, averaged=True)``
     take them in place of the parameters, and ``trainer.averages`` gives them.
+
+    Args:
+        optimizer: the optimizer that is wrapped.
+        decay: of the average.
+
+    Examples:
+        >>> averaging = pullback.trainer(net, "cross_entropy", optim.EMA(optim.Adam(), decay=0.99), example=x)
+        >>> averaging.predict(x, averaged=True).shape
+        (64, 4)
     """
 
     def __init__(self, optimizer: Optimizer, decay: Hyperparameter = 0.999) -> None:
