@@ -112,12 +112,12 @@ def _unscaled(adjoint: Function, has_states: bool) -> Function:
     builder.begin([p.name for p in adjoint.params])
     scale = adjoint.params[-1]
     with builder.dataflow():
-        forward, gradients = emit_body(adjoint, {p: p for p in adjoint.params}, builder).fields  # type: ignore[attr-defined]
+        forward, gradients = emit_body(adjoint, {p: p for p in adjoint.params}, builder).fields
         inverse = builder.emit(op.divide(const(1.0, "float32"), scale), "inverse_scale")
         loss, *states = [builder.emit_output(e, _name(e)) for e in _fields(forward)[1:]]
         unscaled = [
             builder.emit_output(
-                op.multiply(g, cast(inverse, g.struct_info.dtype)), _name(g).replace("_out", "_unscaled")
+                op.multiply(g, cast(inverse, as_tensor(g.struct_info).dtype)), _name(g).replace("_out", "_unscaled")
             )
             for g in _fields(gradients)
         ]

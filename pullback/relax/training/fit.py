@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -119,10 +119,16 @@ class Fitting(Feeding):
     _history: History
     mod: Any
     model: Any
-    hyperparameters: Mapping[str, Any]
     seed: Callable[[int], None]
-    steps: int
     stop_training = False  # set by callbacks: fit ends after the slice of steps, or the epoch, that runs
+
+    if TYPE_CHECKING:
+
+        @property
+        def hyperparameters(self) -> Mapping[str, Any]: ...
+
+        @property
+        def steps(self) -> int: ...
 
     @property
     def history(self) -> History:
@@ -641,7 +647,8 @@ class Fitting(Feeding):
                 evaluate.release()
         if ranks.size > 1:
             several = ranks.exchange((total, divisor, rows, measured.found))
-            total, divisor, rows = (sum(own[k] for own in several) for k in range(3))
+            total, divisor = sum(own[0] for own in several), sum(own[1] for own in several)
+            rows = sum(own[2] for own in several)
             measured.join([own[3] for own in several])
         return Evaluation(self._mean(Sums(total, divisor, rows=rows)), measured.results(), rows)
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -173,7 +173,7 @@ class History:
         rows = [[str(r.epoch), *(_cell(r.metrics.get(n)) for n in names), f"{r.seconds:.2f}"] for r in self.epochs]
         if len(rows) > _FIRST + _LAST:
             rows = [*rows[:_FIRST], ["…"] * len(rows[0]), *rows[-_LAST:]]
-        curves = {k: self[name] for k, name in enumerate(names, 1)} if len(self) > 1 else {}
+        curves: dict[int, Sequence[float]] = {k: self[name] for k, name in enumerate(names, 1)} if len(self) > 1 else {}
         notes = [f"best epoch {self.best_epoch}"] if self.best_epoch is not None else []
         notes += [self.note] if self.note else []
         heading = ["epoch", *(name.replace(VALIDATION, "validation ").replace("_", " ") for name in names), "seconds"]

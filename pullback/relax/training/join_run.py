@@ -142,7 +142,7 @@ class JoinRun(Pass):
         if self.batch_size is None and not isinstance(batch, int):
             hint = "JoinRun(rows=1000, batch_size=64)"
             raise ArgumentError("the model takes any number of rows, so JoinRun needs a batch_size", hint=hint)
-        size = self.batch_size if self.batch_size is not None else int(batch)  # type: ignore[arg-type]
+        size = self.batch_size if self.batch_size is not None else int(batch)
         if self.drop_last and self.rows < size:
             message = f"drop_last leaves no batch: there are {self.rows} rows, and batches have {size}"
             raise ArgumentError(message, hint="give a smaller batch_size, or leave drop_last out")
@@ -227,7 +227,7 @@ class _Run:
         if self.options.stop is None:
             looped = builder.emit(fori_loop(epochs, epoch, [*kept, losses], self.options.max_epochs), "trained")
             done: Expr = epochs
-            values = [TupleGetItem(looped, k) for k in range(len(kept) + 1)]
+            values: list[Expr] = [TupleGetItem(looped, k) for k in range(len(kept) + 1)]
         else:
             done, values = self._until(builder, epoch, epochs, [*kept, losses])
         *new, found = values

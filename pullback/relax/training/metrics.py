@@ -198,11 +198,11 @@ class Counts:
         if examples.reading.kind == BINARY:
             self.is_binary = True
             classes, labels = (a.reshape(len(a), -1) for a in (classes, labels))
-            found = ((classes & labels).sum(0), classes.sum(0), labels.sum(0))
+            found: tuple[np.ndarray, ...] = ((classes & labels).sum(0), classes.sum(0), labels.sum(0))
             self.rows += len(labels)
         else:
             count = examples.outputs.shape[-1]
-            found = tuple(np.bincount(a, minlength=count) for a in (labels[classes == labels], classes, labels))  # type: ignore[assignment]
+            found = tuple(np.bincount(a, minlength=count) for a in (labels[classes == labels], classes, labels))
             self.is_binary = count == 2
             self.rows += labels.size
         self._add(found)
@@ -234,6 +234,9 @@ class Moments:
     LeVeque do (1979), so nothing cancels."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self._rows = 0
         self._errors = self._mean = self._spread = np.zeros(())
 
@@ -256,7 +259,7 @@ class Moments:
         return self._rows, self._mean, self._spread, self._errors
 
     def join(self, several: Sequence[tuple[Any, ...]]) -> None:
-        self.__init__()  # type: ignore[misc]
+        self._begin()
         for own in several:
             self._add(*own)
 
@@ -406,7 +409,8 @@ def _as_classes(counts: Counts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     negative, unpredicted = counts.rows - counts.actual, counts.rows - counts.predicted
     wrong = counts.predicted - counts.right
     pairs = ((negative - wrong, counts.right), (unpredicted, counts.predicted), (negative, counts.actual))
-    return tuple(np.concatenate(pair) for pair in pairs)  # type: ignore[return-value]
+    right, predicted, actual = (np.concatenate(pair) for pair in pairs)
+    return right, predicted, actual
 
 
 def _mcc(counts: Counts) -> float:

@@ -175,10 +175,10 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
     ) -> None:  # fmt: skip
         """Keep these whole values, by number, in the place of those that there are: of pieces, this rank's."""
         held, values = self._placement, self._values
-        values = values.with_params(held.held_params(params)) if params else values  # type: ignore[arg-type]
-        values = values.with_states(dict(states)) if states else values
+        values = values.with_params(held.held_params(params)) if params else values
+        values = values.with_states(states) if states else values
         if optimizer_states:
-            values = values.with_optimizer_states(held.held_states(optimizer_states))  # type: ignore[arg-type]
+            values = values.with_optimizer_states(held.held_states(optimizer_states))
         self._values = values
 
     def _whole(self) -> Values:
@@ -448,11 +448,12 @@ class Trainer(Fitting, FineTuning, Checkpoints, Copies, Interchange):
 
     @staticmethod
     def _export(slots: Sequence[Slot], values: Sequence[Tensor | None]) -> dict[str, Tensor]:
-        named = zip(slots, values, strict=True)
-        missing = next((slot for slot, value in named if value is None), None)
-        if missing is not None:
-            raise UserError(f"{missing} has no value yet", hint="initialize or load it first")
-        return {s.name: v.copy() for s, v in zip(slots, values, strict=True)}  # type: ignore[union-attr]
+        found: dict[str, Tensor] = {}
+        for slot, value in zip(slots, values, strict=True):
+            if value is None:
+                raise UserError(f"{slot} has no value yet", hint="initialize or load it first")
+            found[slot.name] = value.copy()
+        return found
 
     # ---- what is trained ---------------------------------------------------------------------------------------------
 

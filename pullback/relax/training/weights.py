@@ -38,7 +38,7 @@ class Weighted(Loss):
             f"weighted_{loss.name}", loss.num_backbone_outputs, "sum" if loss.reduction == "sum" else "mean"
         )
         self._loss = loss
-        self.classification, self.shared_targets = loss.classification, loss.shared_targets  # type: ignore[misc]
+        self.classification, self.shared_targets = loss.classification, loss.shared_targets
         if hasattr(loss, "ignore_index"):
             self.ignore_index = loss.ignore_index
 
@@ -78,13 +78,13 @@ def _counted(weights: Expr, along_rows: Expr, losses: Expr, counts: Expr | None)
         return op.sum(op.multiply(widened(counts), along_rows))
     sizes = as_tensor(losses.struct_info).sizes[1:]
     if all(isinstance(size, int) for size in sizes):
-        return op.multiply(op.sum(weights), const(float(math.prod(sizes)), weights.dtype))  # type: ignore[attr-defined]
+        return op.multiply(op.sum(weights), const(float(math.prod(sizes)), weights.dtype))
     return op.sum(op.multiply(widened(op.ones_like(losses)), along_rows))
 
 
 def _not_zero(total: Expr) -> Expr:
     """A divisor, or 1 where nothing counts: a batch of no weight has the loss 0, and gradients of 0."""
-    dtype = total.dtype  # type: ignore[attr-defined]
+    dtype = total.dtype
     return op.where(op.equal(total, const(0.0, dtype)), const(1.0, dtype), total)
 
 

@@ -11,7 +11,7 @@ import ml_dtypes
 from pullback.ir.errors import ArgumentError
 from pullback.relax import op
 from pullback.relax.expr import Expr, Var
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.struct_info import TensorStructInfo, as_tensor
 from pullback.relax.training.optimizer.base import (
     Now,
     Optimizer,
@@ -130,7 +130,7 @@ class Adagrad(Optimizer):
         self.maximize = flag("maximize", maximize)
 
     def slots_of(self, param: Var) -> Mapping[str, State]:
-        return {"s": State(param.struct_info, self.initial_accumulator_value, param.name)}  # type: ignore[arg-type]
+        return {"s": State(as_tensor(param.struct_info), self.initial_accumulator_value, param.name)}
 
     def prepare(self, now: Now) -> Mapping[str, Scalar]:
         lr, decay = now.values["lr"], now.values["lr_decay"]
@@ -248,7 +248,7 @@ class Adafactor(Optimizer):
     def update(self, step: Step, param: Var, gradient: Var, *slots: Var) -> Sequence[Expr]:
         dtype = param.dtype
         eps1 = float(ml_dtypes.finfo(numpy_dtype(step.dtype)).eps) if self.eps1 is None else self.eps1
-        root = math.sqrt(math.prod(param.shape))  # type: ignore[arg-type]
+        root = math.sqrt(math.prod(param.shape))
         gradient = signed(step, gradient)
         square = step.emit(op.multiply(gradient, gradient), "square")
         terms = [square] if len(slots) == 1 else [op.mean(square, axis, keepdims=True) for axis in (-1, -2)]
