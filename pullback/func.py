@@ -29,7 +29,15 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.control import traced
 from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, as_relax, tuple_get_item
 from pullback.relax.op_calls import is_call_tir
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, flat_infos, format_info, same_info
+from pullback.relax.struct_info import (
+    Dim,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    flat_infos,
+    format_info,
+    same_info,
+)
 from pullback.relax.transform import JVP, Gradient, VMap
 from pullback.relax.transform.closed_form import leaves_of
 from pullback.relax.transform.gradient import is_differentiable
@@ -44,6 +52,8 @@ Axes = int | None | Sequence[int | None]
 class Transformed:
     """What ``grad`` and the like return: a function of arrays. ``module(infos)`` gives its program for arguments of
     these types, and its name there; ``target``: what it is compiled for."""
+
+    __name__: str
 
     def __init__(
         self, function: Callable[..., Any], build: Callable[[Sequence[StructInfo]], tuple[IRModule, str]], target: Any
@@ -71,7 +81,7 @@ class Transformed:
         for binding in function.bindings:
             if is_call_tir(binding.value):
                 raise ArgumentError(
-                    f"{self.__name__} has a kernel, and cannot be a part of another function",  # type: ignore[attr-defined]
+                    f"{self.__name__} has a kernel, and cannot be a part of another function",
                     hint="call it on arrays, or give the op a gradient rule: relax.op.register_gradient",
                 )
             values[binding.var] = _over(binding.value, values)
@@ -358,34 +368,37 @@ def vmap(f: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, target: A
     """
 
     def build(infos: Sequence[StructInfo]) -> tuple[IRModule, str]:
-        axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(infos)
+        axes: list[int | None] = list(in_axes) if isinstance(in_axes, Sequence) else [in_axes] * len(infos)
         if len(axes) != len(infos):
             raise ArgumentError(f"vmap: in_axes has {len(axes)} entries for {len(infos)} arguments")
-        sizes: set[int] = set()
+        sizes: set[Dim] = set()
         inner = [info if axis is None else _element(info, axis, sizes) for info, axis in zip(infos, axes, strict=True)]
         if len(sizes) > 1:
             raise ArgumentError(f"vmap: arguments differ in the size of the batch: {sorted(sizes)}", hint="in_axes")
         module, name = _traced(f, inner)
-        return VMap(name, axes, out_axes, next(iter(sizes), None))(module), f"{name}_vmap"
+        size: Any = next(iter(sizes), None)  # VMap refuses a symbolic one
+        return VMap(name, axes, out_axes, size)(module), f"{name}_vmap"
 
     return Transformed(f, build, target)
 
 
-def _element(info: StructInfo, axis: int, sizes: set[int]) -> StructInfo:
+def _element(info: StructInfo, axis: int, sizes: set[Dim]) -> StructInfo:
     """The type of one element of a batch along an axis, whose size is noted."""
     if isinstance(info, TupleStructInfo):
         return TupleStructInfo(tuple(_element(f, axis, sizes) for f in info.fields))
-    shape = list(info.shape)  # type: ignore[attr-defined]
+    if not isinstance(info, TensorStructInfo) or info.shape is None:
+        raise ArgumentError(f"vmap: {format_info(info)} has no axes", hint="in_axes=None: all elements have it")
+    shape = list(info.shape)
     if not -len(shape) <= whole("in_axes", axis) < len(shape):
         raise ArgumentError(
             f"vmap: {format_info(info)} has no axis {axis}", hint="in_axes says which axis is the batch"
         )
     sizes.add(shape.pop(axis))
-    return TensorStructInfo(shape, info.dtype)  # type: ignore[attr-defined]
+    return TensorStructInfo(shape, info.dtype)
 
 
 def _sequence(argnums: int | Sequence[int]) -> Sequence[int]:
-    return argnums if isinstance(argnums, (tuple, list)) else [argnums]
+    return argnums if isinstance(argnums, Sequence) else [argnums]
 
 
 def _with_floats(infos: Sequence[StructInfo]) -> list[StructInfo]:

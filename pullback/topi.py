@@ -50,9 +50,8 @@ def _function(op: Op) -> Callable[..., Any]:
         dtype = next((t.dtype for t in tensors if isinstance(t, te.Tensor)), None)
         if dtype is None:
             raise ArgumentError(f"topi.{op.short} takes te tensors", hint=f"its arguments are ({op.signature})")
-        return op.te(  # type: ignore[misc]
-            *(t if isinstance(t, te.Tensor) else _scalar(t, dtype) for t in tensors), **attrs
-        )
+        assert op.te is not None  # else it is no name here
+        return op.te(*(t if isinstance(t, te.Tensor) else _scalar(t, dtype) for t in tensors), **attrs)
 
     function.__name__, function.__doc__ = op.__name__, op.__doc__
     return function

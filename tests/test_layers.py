@@ -254,3 +254,76 @@ def test_only_files_named_for_it_need_pytorch() -> None:
         if isinstance(found, ast.Import | ast.ImportFrom) and re.search(r"\b(import|from) torch\b", ast.unparse(found))
     ]
     assert not wrong, f"rename to …_{NEEDS_TORCH}, or import torch in the test and skip without it: {wrong}"
+
+
+CONTRACTION = "pullback.schedule.contraction"
+WINGS = ("figures", "problem", "plan", "emit")  # from the bottom up
+FINISHED = f"{CONTRACTION}.plan.blocking"  # all of plan that emit knows
+
+
+def wing_of(module: str) -> int | None:
+    parts = module.removeprefix(f"{CONTRACTION}.").split(".")
+    return WINGS.index(parts[0]) if module.startswith(f"{CONTRACTION}.") else None
+
+
+def wrong_between_wings(imports: Iterable[Import]) -> list[Import]:
+    """Imports of a wing above the module's own; of emit, those of what plan has not finished."""
+    wrong = []
+    for i in imports:
+        own, other = wing_of(i.module), wing_of(i.name)
+        asks_plan = own == WINGS.index("emit") and other == WINGS.index("plan") and i.name != FINISHED
+        if own is not None and other is not None and (other > own or asks_plan):
+            wrong.append(i)
+    return wrong
+
+
+def test_wings_of_contractions():
+    assert all(wing_of(m) is not None for m in MODULES if m.startswith(f"{CONTRACTION}."))
+    wrong = wrong_between_wings(all_imports())
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize(
+    ("module", "imported", "is_wrong"),
+    [
+        ("problem.memory", "plan.blocking", True),
+        ("plan.tasks", "emit.region", True),
+        ("emit.lower", "plan.tasks", True),
+        ("emit.lower", "plan.blocking", False),
+        ("plan.tasks", "problem.memory", False),
+    ],
+)
+def test_the_check_sees_what_a_wing_must_not_ask(module, imported, is_wrong):
+    one = Import(f"{CONTRACTION}.{module}", f"{CONTRACTION}.{imported}", 1)
+    assert wrong_between_wings([one]) == ([one] if is_wrong else [])
+
+
+def circle(imports: Iterable[Import]) -> list[str]:
+    """Modules each of which imports the next one, and the last one the first; none where there is no such circle."""
+    edges: dict[str, set[str]] = {}
+    for i in imports:
+        if i.name != i.module:
+            edges.setdefault(i.module, set()).add(i.name)
+    done: set[str] = set()
+
+    def search(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return path[path.index(module) :]
+        if module in done:
+            return []
+        found = next(filter(None, (search(n, [*path, module]) for n in sorted(edges.get(module, ())))), [])
+        done.add(module)
+        return found
+
+    return next(filter(None, (search(module, []) for module in sorted(edges))), [])
+
+
+def test_no_circle_of_imports_in_schedules():
+    """A module is understood with those that it imports, and these without it."""
+    found = circle(i for i in all_imports() if i.module.startswith("pullback.schedule."))
+    assert not found, " -> ".join(found)
+
+
+def test_the_check_sees_a_circle():
+    steps = [Import("a", "b", 1), Import("b", "c", 1), Import("c", "b", 1), Import("a", "d", 1)]
+    assert circle(steps) == ["b", "c"] and circle(steps[:2] + steps[3:]) == []

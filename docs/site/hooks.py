@@ -36,6 +36,7 @@ REFERENCE = {
 TRAINER = "pullback.relax.training.trainer.Trainer"
 EXAMPLES = '??? note "Examples begin with this"\n\n' + textwrap.indent(f"```python\n{PREAMBLE}```\n", "    ")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+INNER_LIST = re.compile(r"^  (?=[-*] )", re.MULTILINE)
 REMARK = re.compile(r"^( *```\w+) \(.*\)$", re.MULTILINE)  # ```sh (not run by the tests)
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 
@@ -54,7 +55,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links for readers of the repository into links of the site; remarks behind a block's language go."""
+    """Turn links for readers of the repository into links of the site; remarks behind a block's language go, and lists
+    in lists are indented by four spaces, as Python-Markdown wants them."""
     markdown = REMARK.sub(r"\1", markdown)
     source = page.file.src_uri
     folder = posixpath.dirname(ADDED.get(source, f"docs/{source}"))
@@ -70,7 +72,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{image}[{text}]({posixpath.relpath(goal, posixpath.dirname(source) or '.')}{anchor})"
 
     parts = FENCE.split(markdown)  # those at odd places are blocks of code
-    return "".join(part if k % 2 else LINK.sub(turned, part) for k, part in enumerate(parts))
+    return "".join(part if k % 2 else INNER_LIST.sub("    ", LINK.sub(turned, part)) for k, part in enumerate(parts))
 
 
 def reference_page(package: str, page: str, places: dict[str, str]) -> str:

@@ -15,9 +15,9 @@ from pullback.codegen.module import (
     emit_kernel,
     emit_library,
     emit_module,
-    exported_symbol,
 )
 from pullback.codegen.objects import CompilerDied, compile_objects
+from pullback.codegen.symbols import exported_symbol
 
 __all__ = [
     "LLVMLITE_VERSION", "LLVM_VERSION", "CompilerDied", "Library", "called_kernels", "compile_assembly",

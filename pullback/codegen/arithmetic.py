@@ -6,8 +6,9 @@ No fast-math flags; nothing traps: divisors of zero, shifts by too much and cast
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from pullback.codegen.builder import FunctionBuilder
+from pullback.codegen.builder import FunctionBuilder, Globals
 from pullback.codegen.values import Value, constant, memory_type, register_type, suffix, wrap
 from pullback.ir.errors import InternalError
 from pullback.tir.expr import bits, is_float, is_integer, is_signed
@@ -17,7 +18,7 @@ _INT_OPS = {"add": "add", "sub": "sub", "mul": "mul", "bitand": "and", "bitor": 
 _BOOL_OPS = {"add": "or", "mul": "and", "sub": "xor", "min": "and", "max": "or", "and": "and", "or": "or",
              "bitand": "and", "bitor": "or", "bitxor": "xor"}  # fmt: skip
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
-_FOLD: dict[str, Callable[[int, int], int]] = {
+_FOLD: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "min": min, "max": max,
     "and": lambda a, b: a & b, "or": lambda a, b: a | b, "bitand": lambda a, b: a & b, "bitor": lambda a, b: a | b,
     "bitxor": lambda a, b: a ^ b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b,
@@ -72,13 +73,13 @@ class Arithmetic:
 
     def op(self, text: str, dtype: str, *values: Value) -> Value:
         """``text type a, b``: an instruction whose operands have one type."""
-        values = self.unify(*values)
+        values = tuple(self.unify(*values))
         operands = ", ".join(v.ref for v in values)
         return Value(self.builder.pure(f"{text} {values[0].type} {operands}"), dtype, values[0].lanes)
 
     def intrinsic(self, name: str, *values: Value) -> Value:
         """``llvm.name`` on operands of one type."""
-        values = self.unify(*values)
+        values = tuple(self.unify(*values))
         first = values[0]
         operands = ", ".join(v.typed for v in values)
         text = f"call {first.type} @llvm.{name}.{suffix(first.dtype, first.lanes)}({operands})"
@@ -246,7 +247,7 @@ class Arithmetic:
                 return constant(float(value.const), dtype)
             return self.convert("sitofp" if signed else "uitofp", value, dtype)
         if value.const is not None:
-            return constant(wrap(value.const, dtype), dtype)
+            return constant(wrap(int(value.const), dtype), dtype)
         width, target = (1 if source == "bool" else bits(source)), bits(dtype)
         if width == target:
             return Value(value.ref, dtype, value.lanes)
@@ -419,7 +420,7 @@ class Arithmetic:
 
 def _lanewise(helper: str, name: str, count: int, dtype: str, lanes: int) -> str:
     """The text of an internal function that applies libm's ``name`` to every lane."""
-    shared_builder = FunctionBuilder("", None)
+    shared_builder = FunctionBuilder("", Globals())
     vector, element = register_type(dtype, lanes), register_type(dtype)
     result = "poison"
     for lane in range(lanes):

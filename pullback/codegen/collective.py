@@ -10,6 +10,7 @@ from pullback.codegen.packed import constant_integers
 from pullback.runtime.collectives import KINDS, REDUCTIONS
 from pullback.runtime.dtype import NUMPY_DTYPES
 from pullback.tir.expr import Buffer, nbytes
+from pullback.tir.static import static
 from pullback.tir.stmt import Await, Collective
 
 if TYPE_CHECKING:
@@ -77,4 +78,4 @@ def _pointers(emitter: Statements, buffers: Sequence[Buffer]) -> str:
 
 
 def _bytes(buffer: Buffer) -> int:
-    return math.prod(buffer.shape) * nbytes(buffer.dtype)
+    return math.prod(static(buffer.shape)) * nbytes(buffer.dtype)

@@ -17,15 +17,15 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from pullback.codegen import headroom, host, worker
-from pullback.codegen.module import exported_symbol
+from pullback.codegen.symbols import exported_symbol
 from pullback.ir.errors import InternalError
 from pullback.runtime import packed
 from pullback.target import Target
+from pullback.tir.figures import FEW_REGISTERS
 
 LLVMLITE_VERSION: str = llvmlite.__version__
 LLVM_VERSION = ".".join(map(str, llvm.llvm_version_info))
 _numbers = itertools.count()
-_ENOUGH_REGISTERS = 32
 
 
 def compile_object(ir_text: str, target: Target) -> bytes:
@@ -51,7 +51,7 @@ def needs_strength_reduction(target: Target) -> bool:
     constant, for which engines have an instruction's own addresses; each variable would take a register of theirs."""
     if target.is_wasm:
         return False
-    return target.arch not in ("x86_64", "amd64") or target.registers < _ENOUGH_REGISTERS
+    return target.arch not in ("x86_64", "amd64") or target.registers <= FEW_REGISTERS
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pullback.codegen.arithmetic import Arithmetic
@@ -43,7 +44,8 @@ _EXACT = ("abs", "floor", "ceil", "trunc", "round")  # of a number with few digi
 _SIGN = {"lt": (-1,), "le": (-1, 0), "gt": (1,), "ge": (0, 1), "eq": (0,), "ne": (-1, 1)}
 
 
-class Lanes(NamedTuple):
+@dataclass(frozen=True)
+class Lanes:
     """The vectorized loop that code is emitted for: ``active`` is how many lanes count, if not all and known."""
 
     count: int
@@ -109,6 +111,12 @@ class Expressions(Arithmetic):
             known = self._atoms[ref] = Atom(ref, next(self._orders), bounds, width, quotient=quotient)
         return known
 
+    @property
+    def inside(self) -> Lanes:
+        """The vectorized loop that code is emitted for, where there certainly is one."""
+        assert self.lanes is not None
+        return self.lanes
+
     def forget(self) -> None:
         """Values may have changed: memory was written, or blocks end in which they were computed."""
         self._memo, self._late_polys = {}, {}
@@ -116,7 +124,8 @@ class Expressions(Arithmetic):
     @contextlib.contextmanager
     def bound(self, var: Var, meaning: Poly | Value) -> Iterator[None]:
         """``var`` means that inside. Polynomials that do not have it stay known."""
-        saved, inside = (self._memo, self._late_polys), []  # type: ignore[var-annotated]
+        inside: list[int] = []
+        saved = self._memo, self._late_polys
         self._memo, self._late_polys = {}, {}
         self._depths[var] = len(self._of_depth)
         self._of_depth.append(inside)
@@ -224,7 +233,7 @@ class Expressions(Arithmetic):
     def _quotient(self, numerator: Poly, divisor: int) -> Poly:
         """The atom ``numerator // divisor``."""
         bounds = numerator.range if numerator.is_exact else None
-        split = numerator.split_values(self.lanes.count) if numerator.varies and bounds is not None else None
+        split = numerator.split_values(self.inside.count) if numerator.varies and bounds is not None else None
         if split is not None:
             uniform, const = split[0].split_const()
             if all(c % divisor == 0 for c in uniform.terms.values()):
@@ -245,7 +254,7 @@ class Expressions(Arithmetic):
 
     def _known_lanes(self, poly: Poly) -> list[int] | None:
         """The value in each lane, where it differs between lanes and all are known numbers."""
-        split = poly.split_values(self.lanes.count) if poly.varies else None
+        split = poly.split_values(self.inside.count) if poly.varies else None
         if split is None or split[0].const is None:
             return None
         return [v + split[0].const for v in split[1]]
@@ -254,7 +263,7 @@ class Expressions(Arithmetic):
         """Numbers, one for each lane, as a polynomial: of the lane number, if they rise by equal steps."""
         step = values[1] - values[0]
         if all(v == values[0] + k * step for k, v in enumerate(values)):
-            return Poly.of(self.lanes.atom).scaled(step) + Poly.of(values[0])
+            return Poly.of(self.inside.atom).scaled(step) + Poly.of(values[0])
         bounds = min(values), max(values)
         width = 32 if Poly.of(bounds[0]).within(*_INT32) and Poly.of(bounds[1]).within(*_INT32) else 64
         literal = "<" + ", ".join(f"i{width} {v}" for v in values) + ">"
@@ -303,12 +312,14 @@ class Expressions(Arithmetic):
             if not (len(varying) == 1 and varying[0].is_lane and scale.const is not None):
                 term = self.binary("mul", term, self._narrowed(scale, dtype))
             total = term if total is None else self.binary("add", total, term)
+        assert total is not None  # some atom varies
         return self.binary("add", self._narrowed(Poly(uniform), dtype), total) if uniform else total
 
     def _lane_factor(self, atom: Atom, dtype: str, step: int | None) -> Value:
         if atom.is_lane:
-            return self.iota(self.lanes.count, dtype, 1 if step is None else step)
-        value = Value(atom.ref, f"int{atom.width}", self.lanes.count)
+            return self.iota(self.inside.count, dtype, 1 if step is None else step)
+        assert atom.ref is not None
+        value = Value(atom.ref, f"int{atom.width}", self.inside.count)
         return self.cast(value, dtype)
 
     def _narrowed(self, poly: Poly, dtype: str) -> Value:
@@ -505,9 +516,9 @@ class Expressions(Arithmetic):
             condition = Value(self.builder.pure(reduced), "bool")
         if condition.const == 0:
             return common
-        condition = self.builder.pure(f"freeze {condition.typed}")
+        frozen = self.builder.pure(f"freeze {condition.typed}")
         slow, after, before = self.builder.label("rare"), self.builder.label("common"), self.builder.block
-        self.builder.branch_if(condition, slow, after)
+        self.builder.branch_if(frozen, slow, after)
         self.builder.start(slow)
         with self.builder.scope():
             patched = self.select(rare, self.libm(name, args), common)

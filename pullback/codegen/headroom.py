@@ -12,11 +12,6 @@ import os
 
 from pullback.ir.errors import CompileError
 
-try:
-    import resource
-except ImportError:  # not on Windows
-    resource = None  # type: ignore[assignment]
-
 LEAST = 48 << 20  # what LLVM takes for a small text, its tables for all targets among it, with something to spare
 LITTLE = 16 << 20  # what its tables for one target take, or the linker besides the code
 OF_A_CHARACTER = 100  # bytes of memory for each of a text, at the most: 20 were measured
@@ -46,8 +41,10 @@ def require(nbytes: int, what: str) -> None:
 
 def _limits() -> list[tuple[str, int]]:
     """The limits that there are, by the name of what they limit."""
-    if resource is None or not os.path.exists("/proc/self/status"):
+    if not os.path.exists("/proc/self/status"):
         return []
+    import resource  # not on Windows
+
     found = []
     for name, kind in (("VmSize", resource.RLIMIT_AS), ("VmData", resource.RLIMIT_DATA)):
         soft, _ = resource.getrlimit(kind)

@@ -8,14 +8,16 @@ import re
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import llvmlite.binding as llvm
 
 from pullback.codegen import headroom, worker
+from pullback.codegen.cpus import figures_of, this_machines_caches
 from pullback.ir.errors import TargetError
 from pullback.ir.forks import around
+from pullback.tir.figures import Figures
 
 lock = threading.RLock()  # held around sequences of LLVM calls that belong together
 
@@ -45,14 +47,17 @@ class Abilities:
     fma: bool  # fused multiply-add is an instruction
     half: bool  # conversion between float16 and float32 is an instruction
     pair_dot: bool = False  # and so is the sum of two products of bfloat16
-    fast_pair_dot: bool = False  # which takes less time than two multiply-adds
-    cached_bytes: int = 8 << 20  # what the caches hold that are faster than memory, and share with few cores
-    second_bytes: int = 512 << 10  # what the second cache of a core holds, at the least
     small_masks: bool = False  # masked loads and stores of elements of fewer than 4 bytes are instructions too
     scale: bool = False  # x · 2ⁿ is an instruction
     assembler: bool = False  # LLVM can read it: that of this machine's family only
     vectors: bool = True  # else four registers of one number each stand for one
     relaxed_fma: bool = False  # a multiply-add of vectors is an instruction, which may round the product first
+    figures: Figures = field(default_factory=Figures)  # how fast it is
+
+    @property
+    def fast_pair_dot(self) -> bool:
+        """Whether a dot of pairs is an instruction that takes less time than two multiply-adds."""
+        return self.pair_dot and self.figures.pair_dot_ns < 2 * self.figures.vector_fma_ns
 
 
 @functools.cache
@@ -177,19 +182,6 @@ define <4 x bfloat> @round(<4 x float> %a) {
   ret <4 x bfloat> %b
 }
 """
-# A vector's dots take two cycles there, in which there are four of multiply-adds (measured on emeraldrapids; the others
-# have the same cores, or their successors); on znver4 a dot takes the time of one multiply-add. A core reads 14 GB/s
-# from the last cache, which many cores share, as from memory (znver4: 70 GB/s), so that the second one counts the more.
-_GOLDEN_COVE_SERVERS = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d")
-_OF_SERVERS_ONLY = "+amx-tile"  # tells them where a virtual machine hides the model, and LLVM takes it for another one
-# Where it is not the common size: half of the last cache that up to eight cores share (an output and what it is
-# computed from: 46 GB/s past it, 106 through it, measured on znver3; 54 and 141 on znver4; znver5 has as much), or
-# two second caches (measured on emeraldrapids; not on graniterapids, where a step of char-GPT would take 1.05 of the
-# time and one of ResNet-20 1.04).
-_CACHED_BYTES = {"sapphirerapids": 4 << 20, "emeraldrapids": 4 << 20}
-_CACHED_BYTES |= dict.fromkeys(("znver3", "znver4", "znver5"), 16 << 20)
-_SECOND_BYTES = {"znver4": 1 << 20, "znver5": 1 << 20}  # likewise of a core's second cache
-_SERVERS_SECOND_BYTES = 2 << 20
 _ROUND_BFLOAT16 = {"x86_64": "vcvtneps2bf16", "aarch64": "bfcvtn"}  # where that is, the dot of pairs is too
 
 
@@ -213,16 +205,18 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
         probe = _PROBE + (_PROBE_BFLOAT16 if arch in _ROUND_BFLOAT16 else "") + (_PROBE_MASKS if arch in _X86 else "")
         module = llvm.parse_assembly(f'target triple = "{whole_triple(triple_name)}"\n{probe}')
         text = machine(triple_name, cpu_name, feature_names).emit_assembly(module)
+    is_host = (triple_name, cpu_name) == (triple(), cpu())
+    figures = figures_of(cpu_name, feature_names, this_machines_caches if is_host else None)
     fma = "fmaf" not in text
     half = not any(name in text for name in ("__extendhfsf2", "__gnu_h2f_ieee", "__aeabi_h2f"))
     registers = next((count for name, count in _REGISTERS.items() if arch.startswith(name)), 16)
     additions = len(_ADD.findall(text))
     grouped = re.search(r"vsetivli\s+zero, 16, e32, m(\d)", text)  # RISC-V: one instruction on so many registers
     if grouped:
-        return Abilities(64 // int(grouped.group(1)), registers, True, fma, half, small_masks=True)
+        return Abilities(64 // int(grouped.group(1)), registers, True, fma, half, small_masks=True, figures=figures)
     if additions not in (1, 2, 4):  # no vectors: four numbers in four registers stand for one
         registers = max(4, (32 if arch.startswith(("arm", "thumb")) else registers) // 4)
-        return Abilities(16, registers, False, fma, half, vectors=False)
+        return Abilities(16, registers, False, fma, half, vectors=False, figures=figures)
     vector_bytes = 64 // additions
     if arch in _X86:
         registers = 8 if arch.startswith("i") else 32 if vector_bytes == 64 else 16
@@ -231,10 +225,6 @@ def abilities(triple_name: str, cpu_name: str, feature_names: tuple[str, ...]) -
         pair_dot = False  # AVX-NE-CONVERT rounds, and no more
     assembler = arch == "x86_64" == triple().split("-")[0]
     masks, small_masks = arch in _X86 and vector_bytes > 16, "vmovdqu16" in text
-    is_server = cpu_name in _GOLDEN_COVE_SERVERS or _OF_SERVERS_ONLY in feature_names
-    second = _SERVERS_SECOND_BYTES if is_server else _SECOND_BYTES.get(cpu_name, Abilities.second_bytes)
-    cached = _CACHED_BYTES.get(cpu_name, Abilities.cached_bytes)
-    dots = pair_dot, pair_dot and not is_server
     scale = arch == "x86_64" and small_masks  # both are of AVX-512, for vectors of any width
-    known = (*dots, cached, second, small_masks, scale, assembler)
-    return Abilities(vector_bytes, registers, masks, fma, half, *known, relaxed_fma=_RELAXED in text)
+    known = (pair_dot, small_masks, scale, assembler)
+    return Abilities(vector_bytes, registers, masks, fma, half, *known, relaxed_fma=_RELAXED in text, figures=figures)

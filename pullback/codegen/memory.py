@@ -12,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pullback.codegen.expressions import Expressions
 from pullback.codegen.poly import Poly
@@ -20,6 +20,7 @@ from pullback.codegen.values import Value, memory_type, suffix
 from pullback.ir.errors import InternalError, UserError
 from pullback.tir.expr import Buffer, BufferLoad, Call, PrimExpr, is_float, nbytes
 from pullback.tir.pairs import PAIR
+from pullback.tir.static import is_static, static
 from pullback.tir.stmt import BufferStore, Prefetch
 from pullback.tir.visitor import walk
 
@@ -77,15 +78,16 @@ def _step(offset: Poly, size: int) -> int:
 def _room(memory: Memory, place: int | None, lanes: int) -> tuple[int, int]:
     """Elements of a local buffer before and after a place; nothing where that is not known, or where the vectors of
     its rows are not those of the whole."""
-    own = memory.local and memory.lanes == 1 and place is not None
+    if place is None or not memory.local or memory.lanes != 1:
+        return 0, 0
     whole = len(memory.strides) == 1 or memory.row % lanes == 0
-    return (place, memory.count - place) if own and whole else (0, 0)  # type: ignore[return-value, operator]
+    return (place, memory.count - place) if whole else (0, 0)
 
 
 class MemoryAccess(Expressions):
     """Adds buffers to :class:`Expressions`."""
 
-    def __init__(self, *args, streamed: Collection[Buffer] = (), **options) -> None:
+    def __init__(self, *args: Any, streamed: Collection[Buffer] = (), **options: Any) -> None:
         super().__init__(*args, **options)
         self.streamed = streamed  # buffers whose whole vectors are stored past the caches
         self.memory: dict[Buffer, Memory] = {}
@@ -97,7 +99,7 @@ class MemoryAccess(Expressions):
 
     def bind_buffer(self, buffer: Buffer, pointer: str) -> None:
         """The elements of the buffer start at ``pointer``, dense and row-major."""
-        count = math.prod(buffer.shape) if all(isinstance(size, int) for size in buffer.shape) else 0
+        count = math.prod(buffer.shape) if is_static(buffer.shape) else 0
         strides: list[Poly] = []
         stride = Poly.of(1)
         for size in reversed(buffer.shape):
@@ -137,8 +139,8 @@ class MemoryAccess(Expressions):
         if buffer.scope != "local":
             message = f"buffer {buffer.name} of scope {buffer.scope} is allocated inside a kernel"
             raise InternalError(f"{message}: workspace buffers must have become parameters")
-        sizes = [s if isinstance(s, int) else None for s in buffer.shape]
-        if None in sizes:
+        sizes = buffer.shape
+        if not is_static(sizes):
             raise InternalError(f"the local buffer {buffer.name} has a symbolic shape")
         lanes = self.lanes.count if self.lanes is not None else 1
         row = padded(sizes[-1], self.target.lanes(buffer.dtype)) if sizes and lanes == 1 else math.prod(sizes[-1:])
@@ -179,7 +181,7 @@ class MemoryAccess(Expressions):
 
     def _flat(self, memory: Memory, polys: Sequence[Poly]) -> Poly:
         """How many elements into its memory a place of a buffer is."""
-        flat = Poly.of(self.lanes.atom) if memory.lanes > 1 else Poly()
+        flat = Poly.of(self.inside.atom) if memory.lanes > 1 else Poly()
         for index, stride in zip(polys, memory.strides, strict=True):
             flat = flat + index * stride
         return flat
@@ -211,14 +213,13 @@ class MemoryAccess(Expressions):
                 padding, readable = self._padding(memory, buffer, polys), self._is_within(buffer, rest, polys)
                 step = _step(rest, size)
                 return Access("contiguous", pointer, align, *padding, readable, moves=rest.const is None, step=step)
-        known = flat.split_values(self.lanes.count)
-        if known is not None and (self.lanes.mask is None or self.lanes.active is not None):
+        known = flat.split_values(self.inside.count)
+        if known is not None and (self.inside.mask is None or self.inside.active is not None):
             pointer, _ = self._pointer(memory, element, size, known[0])
-            room = _room(memory, known[0].const, self.lanes.count)
-            offsets = tuple(known[1][: self.lanes.active])
+            room = _room(memory, known[0].const, self.inside.count)
+            offsets = tuple(known[1][: self.inside.active])
             return Access("known", pointer, size, offsets=offsets, start=known[0], room=room)
-        offsets = self.vector(flat)
-        text = f"getelementptr {element}, ptr {memory.pointer}, {offsets.typed}"
+        text = f"getelementptr {element}, ptr {memory.pointer}, {self.vector(flat).typed}"
         return Access("scattered", self.builder.pure(text), size)
 
     def _pointer(self, memory: Memory, element: str, size: int, offset: Poly) -> tuple[str, int]:
@@ -247,20 +248,20 @@ class MemoryAccess(Expressions):
         if any(p.varies for p in polys[:-1]):
             return False, False
         base = polys[-1].split_lane()[1].range
-        if base is None or base[0] < 0 or base[1] + self.lanes.count > memory.row:
+        if base is None or base[0] < 0 or base[1] + self.inside.count > memory.row:
             return False, False
-        active = self.lanes.active
-        return True, active is not None and base[0] + active >= buffer.shape[-1]
+        active = self.inside.active
+        return True, active is not None and base[0] + active >= static(buffer.shape)[-1]
 
     def _is_within(self, buffer: Buffer, first: Poly, polys: list[Poly]) -> bool:
         """Whether all lanes from an element on surely are elements of the buffer, where that is of use: whatever the
         place of the element, or since the row in which the lanes that count lie is so long."""
-        memory, lanes = self.memory[buffer], self.lanes.count
+        memory, lanes = self.memory[buffer], self.inside.count
         if memory.lanes > 1 or not self._wants_whole_vectors(buffer):
             return False
         if first.within(0, memory.count - lanes):
             return True
-        row, is_along = buffer.shape[-1], self.lanes.active is not None and not any(p.varies for p in polys[:-1])
+        row, is_along = buffer.shape[-1], self.inside.active is not None and not any(p.varies for p in polys[:-1])
         return is_along and isinstance(row, int) and polys[-1].split_lane()[1].within(0, row - lanes)
 
     # ---- loads
@@ -273,16 +274,18 @@ class MemoryAccess(Expressions):
         if access.kind == "uniform":
             text = f"load {memory_type(dtype)}, ptr {access.pointer}, align {access.align}"
             return self.from_memory(self.builder.pure(text, version), dtype, 1)
-        lanes, mask = self.lanes.count, self.lanes.mask
+        lanes, mask = self.inside.count, self.inside.mask
         vector = memory_type(dtype, lanes)
         if access.kind == "known":
             return self.from_memory(self._load_known(access, memory_type(dtype), version), dtype, lanes)
         if access.kind == "contiguous" and (mask is None or access.unmasked or access.readable):
             text = f"load {vector}, ptr {access.pointer}, align {access.align}"
-        elif access.kind == "contiguous" and (nbytes(dtype) < 4 or lanes * nbytes(dtype) <= 16) and self._is_cut():
-            part = memory_type(dtype, self.lanes.active)
+        elif (
+            access.kind == "contiguous" and (nbytes(dtype) < 4 or lanes * nbytes(dtype) <= 16) and (cut := self._cut())
+        ):
+            part = memory_type(dtype, cut)
             some = self.builder.pure(f"load {part}, ptr {access.pointer}, align {access.align}", version)
-            picks = [min(k, self.lanes.active) for k in range(lanes)]  # beyond the part, a zero
+            picks = [min(k, cut) for k in range(lanes)]  # beyond the part, a zero
             return self.from_memory(self._shuffled(part, some, "zeroinitializer", picks), dtype, lanes)
         else:
             flags = self._mask_operand(lanes)
@@ -313,7 +316,7 @@ class MemoryAccess(Expressions):
         if first.varies and stride.const != 2:
             return None
         pointer, _ = self._pointer(memory, memory_type(low.buffer.dtype), 2, rest)
-        lanes, mask = self.lanes.count if first.varies else 1, self.lanes.mask if first.varies else None
+        lanes, mask = self.inside.count if first.varies else 1, self.inside.mask if first.varies else None
         vector, version = memory_type("uint32", lanes), self._versions.get(low.buffer, 0)
         text = f"load {vector}, ptr {pointer}, align 2"
         if mask is not None:
@@ -322,9 +325,10 @@ class MemoryAccess(Expressions):
         return Value(self.builder.pure(text, version), "uint32", lanes)
 
     def place_of_pair(self, node: PrimExpr) -> str | None:
-        abilities, is_pair = self.target.abilities, isinstance(node, Call) and node.name == PAIR
-        loads = node.args if is_pair else (node,)  # type: ignore[attr-defined]
-        if not (abilities.pair_dot and abilities.assembler and all(isinstance(n, BufferLoad) for n in loads)):
+        abilities = self.target.abilities
+        parts = node.args if isinstance(node, Call) and node.name == PAIR else (node,)
+        loads = [n for n in parts if isinstance(n, BufferLoad)]
+        if not (abilities.pair_dot and abilities.assembler and len(loads) == len(parts)):
             return None
         memory, size = self._memory(loads[0].buffer), nbytes(loads[0].buffer.dtype)
         flats = [self._flat(memory, [self.poly(i) for i in n.indices]) for n in loads]
@@ -335,7 +339,7 @@ class MemoryAccess(Expressions):
 
     def _load_known(self, access: Access, element: str, version: int) -> str:
         """Elements at known distances: vectors and shuffles where few vectors hold them all, else one by one."""
-        lanes, low = self.lanes.count, min(access.offsets)
+        lanes, low = self.inside.count, min(access.offsets)
         low -= (access.room[0] + low) % lanes if sum(access.room) >= lanes else 0  # the vectors that were stored
         offsets = [k - low for k in access.offsets]
         offsets += [offsets[0]] * (lanes - len(offsets))
@@ -370,7 +374,7 @@ class MemoryAccess(Expressions):
         return result
 
     def _load_each(self, access: Access, element: str, version: int) -> str:
-        vector, result = f"<{self.lanes.count} x {element}>", "zeroinitializer"
+        vector, result = f"<{self.inside.count} x {element}>", "zeroinitializer"
         for k, offset in enumerate(access.offsets):
             place = self._shifted(access.pointer, element, offset)
             scalar = self.builder.pure(f"load {element}, ptr {place}, align {access.align}", version)
@@ -384,13 +388,14 @@ class MemoryAccess(Expressions):
         indices = ", ".join(f"i32 {p}" for p in picks)
         return self.builder.pure(f"shufflevector {vector} {a}, {vector} {b}, <{len(picks)} x i32> <{indices}>")
 
-    def _is_cut(self) -> bool:
-        """Whether the lanes that count are moved as a shorter vector, in a few pieces: without registers of masks there
-        are none for small elements, and a masked store takes as long as ten others (6.4 ns on znver3, pieces 1.1)."""
-        return self.lanes.active is not None and not self.target.abilities.small_masks
+    def _cut(self) -> int | None:
+        """How many lanes count, where these are moved as a shorter vector, in a few pieces: without registers of masks
+        there are none for small elements, and a masked store takes as long as ten others (6.4 ns on znver3, pieces
+        1.1)."""
+        return None if self.target.abilities.small_masks else self.inside.active
 
     def _mask_operand(self, lanes: int) -> str:
-        mask = self.lanes.mask
+        mask = self.inside.mask
         return f"<{lanes} x i1> splat (i1 true)" if mask is None else self.splat(mask, lanes).typed
 
     # ---- stores
@@ -405,10 +410,10 @@ class MemoryAccess(Expressions):
             value = self.to_memory(value)
             self.builder.effect(f"store {value.typed}, ptr {access.pointer}, align {access.align}")
         else:
-            value = self.splat(value, self.lanes.count)
+            value = self.splat(value, self.inside.count)
             self._store_lanes(buffer, access, value)
         self.written(buffer)
-        if value.ref in _ZEROS and self.lanes.mask is None and access.kind == "contiguous":
+        if value.ref in _ZEROS and self.inside.mask is None and access.kind == "contiguous":
             self._cleared = access.pointer, buffer, self._versions[buffer], value.lanes
 
     def _in_order(self, value: Value) -> Value:
@@ -423,11 +428,11 @@ class MemoryAccess(Expressions):
 
     def _store_lanes(self, buffer: Buffer, access: Access, value: Value) -> None:
         dtype = buffer.dtype
-        lanes, mask = self.lanes.count, self.lanes.mask
+        lanes, mask = self.inside.count, self.inside.mask
         vector, kind = memory_type(dtype, lanes), suffix("uint8" if dtype == "bool" else dtype, lanes)
         value = self.to_memory(value)
         if access.kind == "contiguous":
-            is_cheap = self.lanes.active is not None or self.target.abilities.small_masks
+            is_cheap = self.inside.active is not None or self.target.abilities.small_masks
             may_blend = access.unmasked and not (access.moves and is_cheap)
             is_blended = mask is not None and not (access.padding or self._is_over_zeros(buffer, access, value))
             if is_blended and may_blend:  # so that it stays a register
@@ -443,9 +448,9 @@ class MemoryAccess(Expressions):
             if mask is None or may_blend or access.padding:
                 self.builder.effect(f"store {value.typed}, ptr {access.pointer}, align {access.align}")
                 return
-            if self._is_cut():
-                part = memory_type(dtype, self.lanes.active)
-                some = self._shuffled(value.type, value.ref, "poison", range(self.lanes.active))
+            if (cut := self._cut()) is not None:
+                part = memory_type(dtype, cut)
+                some = self._shuffled(value.type, value.ref, "poison", range(cut))
                 self.builder.effect(f"store {part} {some}, ptr {access.pointer}, align {access.align}")
                 return
             operands = f"{value.typed}, ptr align {access.align} {access.pointer}, {self._mask_operand(lanes)}"
@@ -498,7 +503,7 @@ class MemoryAccess(Expressions):
     def _is_over_zeros(self, buffer: Buffer, access: Access, value: Value) -> bool:
         """Whether lanes that don't count are zeros in a vector and in memory."""
         is_cleared = self._cleared == (access.pointer, buffer, self._versions.get(buffer, 0), value.lanes)
-        return is_cleared and self.lanes.mask is not None and self._masks.get(value.ref) == self.lanes.mask.ref
+        return is_cleared and self.inside.mask is not None and self._masks.get(value.ref) == self.inside.mask.ref
 
     def _stream(self, value: Value, base: str, access: Access, size: int) -> None:
         """Store a vector past the caches: where the buffer is aligned, which is known at run time only."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pullback.codegen.memory import Access, MemoryAccess
 from pullback.codegen.values import Value, memory_type
@@ -32,7 +32,7 @@ class Held(NamedTuple):
 class NeighbourStores(MemoryAccess):
     """Adds them to :class:`MemoryAccess`."""
 
-    def __init__(self, *args, **options) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._held: dict[Buffer, Held] = {}
         self._holds = False
@@ -57,7 +57,8 @@ class NeighbourStores(MemoryAccess):
         return super().load(node)
 
     def load_both(self, low: PrimExpr, high: PrimExpr) -> Value | None:
-        self._release(getattr(low, "buffer", None))
+        if isinstance(low, BufferLoad):
+            self._release(low.buffer)
         return super().load_both(low, high)
 
     def _store_lanes(self, buffer: Buffer, access: Access, value: Value) -> None:

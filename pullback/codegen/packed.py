@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pullback.codegen.builder import Globals
 from pullback.ir.errors import UserError
 from pullback.runtime.packed import SYMBOL
+from pullback.tir.static import is_static
 from pullback.tir.stmt import PackedCall
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def packed_call(emitter: Statements, node: PackedCall) -> None:
     buffers = (*node.inputs, *node.outputs)
     arrays = builder.alloca(max(1, len(buffers)), ARRAY)
     for k, buffer in enumerate(buffers):
-        if not all(isinstance(size, int) for size in buffer.shape):
+        if not is_static(buffer.shape):
             hint = "the sizes of what it takes and gives are known when it is compiled"
             raise UserError(f"{node.name}: the shape of {buffer.name} is not known", span=node.span, hint=hint)
         fields = (

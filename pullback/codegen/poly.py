@@ -100,8 +100,6 @@ class Poly:
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, Poly) and self.terms == other.terms
 
-    __hash__ = None
-
     @property
     def varies(self) -> bool:
         """Whether lanes differ."""

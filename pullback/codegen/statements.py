@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import Any
 
 from pullback.codegen.collective import await_collective, start_collective
 from pullback.codegen.expressions import Lanes
@@ -34,6 +35,7 @@ from pullback.tir.expr import (
 )
 from pullback.tir.math import expand, is_chain
 from pullback.tir.ranges import LARGEST_SIZE
+from pullback.tir.static import static
 from pullback.tir.stmt import (
     Allocate,
     Await,
@@ -67,7 +69,7 @@ Chunk = tuple[int, int, int]  # first iteration, lanes, lanes that count
 class Statements(NeighbourStores):
     """Emits statements into one function. ``outline`` is called for parallel loops."""
 
-    def __init__(self, *args, outline: Outliner | None = None, **options) -> None:
+    def __init__(self, *args: Any, outline: Outliner | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self.outline = outline
 
@@ -110,7 +112,8 @@ class Statements(NeighbourStores):
             return
         if not buffer.shape:
             return
-        rows = math.prod(buffer.shape[:-1])
+        sizes = static(buffer.shape)
+        rows = math.prod(sizes[:-1])
         whole = Buffer(f"{buffer.name}_padding", (rows, memory.row), buffer.dtype, "local")
         self.memory[whole] = dataclasses.replace(memory, strides=(Poly.of(memory.row), Poly.of(1)))
         row, lane = Var("row"), Var("lane")
@@ -118,9 +121,9 @@ class Statements(NeighbourStores):
         def clear(first: int, width: int) -> For:
             return For(lane, IntImm(width), store(whole, (row, lane + first), const(0, buffer.dtype)), "vectorized")
 
-        if memory.row > buffer.shape[-1]:
+        if memory.row > sizes[-1]:
             width = memory.row % lanes or lanes
-            fits = math.prod(whole.shape) <= self.target.registers * lanes
+            fits = rows * memory.row <= self.target.registers * lanes
             kind = "unrolled" if fits else "serial"
             self.stmt(For(row, IntImm(rows), clear(memory.row - width, width), kind))
         if memory.count > rows * memory.row:
@@ -145,7 +148,9 @@ class Statements(NeighbourStores):
         if condition.lanes > 1:
             self._masked(condition, node.then)
             if node.otherwise is not None:
-                self._masked(self.call("not", [condition]), node.otherwise)
+                inverse = self.call("not", [condition])
+                assert inverse is not None
+                self._masked(inverse, node.otherwise)
             return
         then, after = self.builder.label("then"), self.builder.label("endif")
         otherwise = self.builder.label("else") if node.otherwise is not None else after
@@ -165,7 +170,7 @@ class Statements(NeighbourStores):
 
     def _masked(self, condition: Value, body: Stmt) -> None:
         """``body`` for the lanes where the condition holds, if there are any."""
-        outer = self.lanes
+        outer = self.inside
         mask = Value(self.builder.pure(f"freeze {condition.typed}"), "bool", condition.lanes)
         if outer.mask is not None:
             mask = self.binary("and", mask, outer.mask)
@@ -264,9 +269,9 @@ class Statements(NeighbourStores):
         changed = stored_buffers(body)
         end = self.scalar(extent)
         with self.builder.counting(begin, end, guard=begin != "0" or bounds is None or bounds[0] < 1) as index:
-            index = self.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else (0, LARGEST_SIZE))
+            atom = self.atom(index, (0, bounds[1] - 1) if bounds is not None and bounds[1] > 0 else (0, LARGEST_SIZE))
             self.written(*changed)
-            emit(Poly.of(index))
+            emit(Poly.of(atom))
         self.written(*changed)
 
     # ---- vectorized loops
@@ -294,8 +299,8 @@ class Statements(NeighbourStores):
         if isinstance(body, Seq):
             for part in body.stmts:
                 self._interleaved(node, part, chunks)
-        elif isinstance(body, For) and body.kind == "unrolled" and self.poly(body.extent).const is not None:
-            for i in range(self.poly(body.extent).const):
+        elif isinstance(body, For) and body.kind == "unrolled" and (times := self.poly(body.extent).const) is not None:
+            for i in range(times):
                 with self.bound(body.var, Poly.of(i)):
                     self._interleaved(node, body.body, chunks)
         else:
@@ -520,8 +525,11 @@ def _wide(dtype: str) -> str:
 @remembered
 def _unrolled_size(node: Stmt) -> int:
     """The largest number of copies that unrolled loops make of a statement inside."""
-    unrolled = isinstance(node, For) and node.kind == "unrolled" and isinstance(node.extent, IntImm)
-    own = node.extent.value if unrolled else 1
+    own = (
+        node.extent.value
+        if isinstance(node, For) and node.kind == "unrolled" and isinstance(node.extent, IntImm)
+        else 1
+    )
     return own * max((_unrolled_size(c) for c in children(node) if isinstance(c, Stmt)), default=1)
 
 

@@ -52,7 +52,7 @@ def save_training_picture(
     figure = Figure(figsize=(13.5, 6.4), dpi=110, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=14, fontweight="bold")
-    left, right = figure.subfigures(1, 2, width_ratios=(1.0, 1.45), wspace=0.02)
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.0, 1.45), wspace=0.02)[0]
     _draw_curves(left, history.epochs)
     _draw_images(right, np.reshape(images, (-1, 28, 28)), predicted, labels, class_names)
     figure.savefig(path, format="png")

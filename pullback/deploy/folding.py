@@ -67,7 +67,7 @@ def folded(
     fields = [f for v, f in zip(roles.returns, _fields(function), strict=True) if v not in values]
     attrs = dict(function.attrs) | ({"donate": left.donated} if "donate" in function.attrs else {})
     body = SeqExpr(function.body.blocks, Tuple(tuple(fields)))
-    function = remove_dead_bindings(Function(function.params, body, None, attrs, span=function.span))
+    function = remove_dead_bindings(Function(function.params, body, attrs=attrs, span=function.span))
     function = _applied(module, name, function, _FOLDED)
     return IRModule({**_kernels(module), name: function}, module.attrs), left
 

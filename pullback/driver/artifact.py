@@ -37,6 +37,7 @@ from pullback.relax.transform.plan_memory import Place, Plan
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir import Collective, PrimFunc
 from pullback.tir.expr import nbytes
+from pullback.tir.static import static
 
 
 @dataclass(frozen=True)
@@ -158,19 +159,19 @@ def _together(plan: Plan) -> tuple[int, str]:
 
 
 def _types(infos: list[TensorStructInfo]) -> tuple[TensorType, ...]:
-    return tuple(TensorType(tuple(i.shape), i.dtype) for i in infos)  # type: ignore[arg-type]
+    return tuple(TensorType(static(i.sizes), i.dtype) for i in infos)
 
 
 def _layout(fields: dict[str, Any]) -> Layout:
-    types = {
+    sequences: dict[str, Any] = {
         k: tuple(TensorType(_sizes(t["shape"]), str(t["dtype"])) for t in fields[k]) for k in ("inputs", "outputs")
     }
-    sequences: dict[str, Any] = {k: tuple(map(str, fields[k])) for k in ("steps", "messages", "timeline")}
+    sequences |= {k: tuple(map(str, fields[k])) for k in ("steps", "messages", "timeline")}
     sequences |= {"fresh": _sizes(fields["fresh"]), "places": tuple(Place(*p) for p in fields["places"])}
     donated = tuple((k, i) for k, i in map(_sizes, fields["donated"]))
     arena_bytes, ranks = _sizes([fields["arena_bytes"], fields["ranks"]])
     return Layout(
-        str(fields["entry"]), **types, **sequences, donated=donated, arena_bytes=arena_bytes, ranks=ranks,
+        str(fields["entry"]), **sequences, donated=donated, arena_bytes=arena_bytes, ranks=ranks,
         sent=str(fields["sent"]),
     )  # fmt: skip
 

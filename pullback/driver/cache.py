@@ -23,11 +23,6 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # where there are no locks of files, there are no ranks
-    fcntl = None  # type: ignore[assignment]
-
 import ml_dtypes
 import numpy
 
@@ -119,8 +114,11 @@ class ObjectCache:
         """Who makes what belongs under the key does so in this block, one process after another: all but the first
         find it there. (Of keys that share a file, too.) Where files cannot be locked, nobody waits."""
         with contextlib.ExitStack() as stack:
-            if self.enabled and fcntl is not None:
-                with contextlib.suppress(OSError):
+            if self.enabled:
+                # Where there are no locks of files, there are no ranks.
+                with contextlib.suppress(OSError, ImportError):
+                    import fcntl
+
                     file = open(self.directory / f"turn-{_name(key)[:2]}", "wb")  # noqa: SIM115
                     stack.enter_context(file)
                     fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed

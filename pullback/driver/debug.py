@@ -2,7 +2,7 @@
 
 1  one line per compiled function: stages, kernels, bytes, milliseconds, cache hits
 2  and the graph IR after each pass
-3  and the loop IR of each kernel and the host function
+3  and the loop IR of each kernel and the host function, and what was chosen for each kernel
 4  and the LLVM IR
 5  and the assembly
 
@@ -24,7 +24,10 @@ from typing import Any
 
 from pullback.ir.environment import switch, variable
 from pullback.ir.errors import UserError
+from pullback.ir.module import IRModule
 from pullback.schedule.choose import SCHEDULES
+from pullback.tir import PrimFunc
+from pullback.tir.description import description_of
 
 
 def level() -> int:
@@ -59,8 +62,16 @@ def say(rung: int, text: str) -> None:
 
 
 def show_stage(stage: str, result: Any, name: str) -> Any:
-    """Show the graph IR after a pass, the loop IR after lowering; returns ``result``."""
+    """Show the graph IR after a pass, the loop IR after lowering, with what was chosen for each kernel; returns
+    ``result``."""
     rung = 3 if stage in ("LowerToTir", "plan_memory") else 2
     if level() >= rung:
-        say(rung, f"# {name} after {stage}\n{result}\n")
+        say(rung, f"# {name} after {stage}\n{_schedules(result)}{result}\n")
     return result
+
+
+def _schedules(result: Any) -> str:
+    """What was chosen for the kernels of a module, a comment for each."""
+    kernels = [(n, f) for n, f in result.items() if isinstance(f, PrimFunc)] if isinstance(result, IRModule) else []
+    found = [(n, description_of(f)) for n, f in kernels]
+    return "".join(f"# {n}: {description.line}\n" for n, description in found if description is not None)

@@ -29,6 +29,7 @@ from pullback.relax.interpreter import evaluate
 from pullback.relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TupleStructInfo, symbolic_vars
 from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.epoch import Epoch
+from pullback.runtime.library import get_num_threads
 from pullback.runtime.ranks import current
 from pullback.runtime.report import Report
 from pullback.runtime.tensor import Tensor, allocate_zeros, tensor
@@ -126,10 +127,12 @@ class CompiledFunction:
         flat = [tensor(t, copy=True) if i in self.donated else t for i, t in enumerate(flat)]
         call = self._flat_call(flat, sizes)
         _, work = self._planned(sizes)
+        fork_join = target.abilities.figures.fork_join_ns
         counts = [None if w.flops is None or w.bytes is None else (w.flops, w.bytes) for w in work]
         try:
             call()
             report = call.profile(runs, together).with_layers([w.layer for w in work]).with_counts(counts)
+            report = report.with_schedules([w.chosen(get_num_threads(), fork_join) for w in work])
         except ArgumentError as error:
             if together:
                 current().fail(error.message)  # the others wait for this one
@@ -221,7 +224,7 @@ def _allocating(tensors: Sequence[Tensor]) -> Iterator[None]:
         thread.join()
 
 
-def _nest(signature: Signature, tensors: Sequence[Tensor]) -> list[Any]:
+def _nest(signature: Signature, tensors: Sequence[Tensor] | Sequence[np.ndarray]) -> list[Any]:
     """Flat tensors in the nesting of the parameters."""
     rest = iter(tensors)
     try:
@@ -245,7 +248,7 @@ class InterpretedCall:
         self.flat[index] = value
 
     def __call__(self) -> list[Tensor]:
-        arrays = _nest(self.function.signature, [t.numpy() for t in self.flat])  # type: ignore[misc]
+        arrays = _nest(self.function.signature, [t.numpy() for t in self.flat])
         result = evaluate(self.function.executable.module, self.function.name, arrays)
         leaves = _leaves(result, self.function.signature.result)
         fresh = len(leaves) - len(self.donated)  # results that overwrite nothing come first

@@ -146,8 +146,8 @@ class Files:
         temporary = os.urandom(8).hex() + ".tmp"
         try:
             self._create(temporary, data)
-            place = {} if self._descriptor is None else {"src_dir_fd": self._descriptor, "dst_dir_fd": self._descriptor}
-            os.replace(self._place(temporary), self._place(name), **place)  # type: ignore[arg-type]
+            here = self._descriptor
+            os.replace(self._place(temporary), self._place(name), src_dir_fd=here, dst_dir_fd=here)
         except BaseException:
             self.remove(temporary)
             raise

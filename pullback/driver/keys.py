@@ -17,7 +17,7 @@ from pullback.driver.cache import compiler_fingerprint
 from pullback.driver.options import Options
 from pullback.driver.pipeline import whole_function
 from pullback.ir.errors import InternalError, UserError
-from pullback.ir.module import IRModule
+from pullback.ir.module import GlobalVar, IRModule
 from pullback.ir.node import structural_digest
 from pullback.ir.op import Op, all_packaged, is_packaged
 from pullback.relax.analysis import called_functions, post_order_visit
@@ -118,7 +118,7 @@ def _meaning(call: Call, op: Op) -> bytes:
     return structural_digest(parts)
 
 
-def _stand_in(argument: Expr) -> Any:
+def _stand_in(argument: Expr | GlobalVar) -> Any:
     """A placeholder for each tensor of an argument."""
     if isinstance(argument, Tuple):
         return tuple(map(_stand_in, argument.fields))
@@ -140,7 +140,7 @@ def _is_checked(call: Call) -> bool:
         )
     parts: list[Call] = []
     try:
-        form = call.op.decompose(*call.args, **{"training": True} | call.attrs)
+        form = call.op.decompose(*call.args, **{"training": True, **call.attrs})
     except UserError:  # the pass that decomposes it will say where
         return False
     post_order_visit(form, lambda node: parts.append(node) if isinstance(node, Call) else None)

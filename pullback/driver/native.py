@@ -13,6 +13,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from weakref import WeakSet
 
@@ -141,7 +142,7 @@ def object_code(
     for name, kernel in kernels.items():
         symbol = symbols[name]
         names.setdefault(symbol, name)
-        emitters.setdefault(symbol, lambda k=kernel, s=symbol: codegen.emit_kernel(k, target, s))  # type: ignore[misc]
+        emitters.setdefault(symbol, partial(codegen.emit_kernel, kernel, target, symbol))
     cache, read = object_cache(), level() < 4 and not anew
     found = {key: cache.get(object_key(key, target)) if read else None for key in emitters}
     missing = [key for key, code in found.items() if code is None]
@@ -164,7 +165,7 @@ def object_code(
         message = f"{names[missing[died.number]]} could not be compiled: {died}"
         raise CompileError(message, hint=headroom.HINT) from None
     found |= zip(missing, made, strict=True)
-    return tuple(found.values())  # type: ignore[arg-type]
+    return tuple(code for code in found.values() if code is not None)
 
 
 def _shown(text: str, target: Target) -> str:
@@ -279,7 +280,8 @@ class BoundCall:
         own part in one run, the median by the rank that took longest."""
         mine, names = ranks.current(), self.native.layout.steps
         stamps = (ctypes.c_int64 * (len(names) + 1))()
-        flights, found = Flights(mine), []
+        flights = Flights(mine)
+        found: list[Report] = []
         while len(found) < runs:
             if together:
                 mine.barrier()
@@ -290,7 +292,7 @@ class BoundCall:
             if flights.started > flights.room:  # on all ranks: once more, with room for all of them
                 flights = Flights(mine, flights.started)
                 continue
-            found.append(Report.of(self.native.name, names, stamps, wall, flights.times(stamps[0])))
+            found.append(Report.of(self.native.name, names, list(stamps), wall, flights.times(stamps[0])))
         walls = [report.wall for report in found]
         longest = [max(several) for several in zip(*mine.exchange(walls), strict=True)] if together else walls
         return found[median_run(longest)]

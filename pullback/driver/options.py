@@ -38,5 +38,5 @@ class Options:
         abilities = target.abilities
         fma = abilities.fma or abilities.relaxed_fma
         registers = target.registers if fma else target.registers - 1  # one holds the products
-        known = (fma, self.choices, abilities.fast_pair_dot, abilities.cached_bytes, abilities.second_bytes)
-        return Machine(target.vector_bytes, registers, self.without, *known, abilities.vectors)
+        known = (self.without, fma, self.choices, abilities.fast_pair_dot, abilities.vectors)
+        return Machine(target.vector_bytes, registers, *known, **vars(abilities.figures))

@@ -17,10 +17,11 @@ from pullback.relax.expr import Function
 from pullback.relax.transform.plan_memory import Plan
 from pullback.runtime.clocks import clock_offsets
 from pullback.runtime.ranks import current
-from pullback.runtime.report import Report
+from pullback.runtime.report import Chosen, Report
 from pullback.target import Target
-from pullback.tir import For, HostCall, If, KernelCall, Recur, Seq, Stmt, While
+from pullback.tir import For, HostCall, If, IntImm, KernelCall, Recur, Seq, Stmt, While
 from pullback.tir.count import count
+from pullback.tir.description import GFLOPS, Description, description_of
 from pullback.tir.visitor import walk
 
 PROFILE_RUNS = 5
@@ -29,12 +30,22 @@ PROFILE_RUNS = 5
 @dataclass(frozen=True)
 class Work:
     """One kernel call. ``layer``: the name that :class:`Layers` has for its op, None where that is in no layer.
-    ``flops`` and ``bytes`` are None where they depend on values in memory."""
+    ``flops`` and ``bytes`` are None where they depend on values in memory, ``description`` where no schedule made it.
+    """
 
     kernel: str
     layer: str | None
     flops: int | None
     bytes: int | None
+    description: Description | None = None
+
+    def chosen(self, threads: int, fork_join: float) -> Chosen | None:
+        """What the schedule chose, and the estimate for so many threads. ``fork_join``: nanoseconds that handing tasks
+        to them takes."""
+        found = self.description
+        if found is None:
+            return None
+        return Chosen(found.choices, found.nanoseconds_of(threads, fork_join) / 1000, found.unit == GFLOPS)
 
 
 class Layers:
@@ -68,7 +79,9 @@ def planned_work(
     for kernel, span in zip(calls, plan.spans, strict=True):
         totals = totals_of(kernel)
         flops, moved = (None, None) if totals is None else totals
-        work.append(Work(kernel, layers.of(span), flops, moved))
+        scheduled = plan.kernels.get(kernel)
+        description = None if scheduled is None else description_of(scheduled)
+        work.append(Work(kernel, layers.of(span), flops, moved, description))
     return Layout.of(plan), tuple(work)
 
 
@@ -94,16 +107,19 @@ def _of_statement(plan: Plan, node: Stmt | None) -> tuple[int, int] | None:
         return counted(plan, node.name)
     if isinstance(node, (While, Recur)):
         return None
-    if isinstance(node, Seq):
-        parts, times = [_of_statement(plan, s) for s in node.stmts], 1
-    elif isinstance(node, For):
-        parts, times = [_of_statement(plan, node.body)], getattr(node.extent, "value", None)
-    elif isinstance(node, If):
-        found = [_of_statement(plan, node.then), _of_statement(plan, node.otherwise)]
-        parts, times = [None if None in found else max(found)], 1  # type: ignore[type-var]
-    else:
+    if not isinstance(node, (Seq, For, If)):
         return 0, 0
-    if times is None or None in parts:
+    if isinstance(node, If):
+        inner: tuple[Stmt | None, ...] = (node.then, node.otherwise)
+    else:
+        inner = node.stmts if isinstance(node, Seq) else (node.body,)
+    found = [_of_statement(plan, s) for s in inner]
+    parts = [part for part in found if part is not None]
+    if len(parts) < len(found):
         return None
-    flops, moved = (times * sum(part[k] for part in parts) for k in (0, 1))  # type: ignore[index]
-    return flops, moved
+    if isinstance(node, If):
+        return max(parts)
+    times = node.extent if isinstance(node, For) else IntImm(1)
+    if not isinstance(times, IntImm):
+        return None
+    return times.value * sum(flops for flops, _ in parts), times.value * sum(moved for _, moved in parts)

@@ -110,7 +110,7 @@ def donated_inputs(function: Function) -> tuple[int, ...]:
     given = function.attrs.get("donate", ())
     inputs = [info for p in function.params for info in flat_infos(p.struct_info)]
     results = flat_infos(function.ret_struct_info)
-    numbers = tuple(given) if isinstance(given, (tuple, list)) else (None,)
+    numbers: tuple[Any, ...] = tuple(given) if isinstance(given, (tuple, list)) else (None,)
     fits = len(set(numbers)) == len(numbers) <= len(results) and all(
         type(i) is int and 0 <= i < len(inputs) and same_info(inputs[i], result)
         for i, result in zip(numbers, results[len(results) - len(numbers) :], strict=False)
@@ -119,7 +119,7 @@ def donated_inputs(function: Function) -> tuple[int, ...]:
         message = f"the attribute 'donate' names inputs that the last results overwrite, each once: {given!r:.80}"
         hint = f"there are {len(inputs)} inputs, counted from 0, and {len(results)} results; types have to be equal"
         raise UserError(message, span=function.span, hint=hint)
-    return numbers  # type: ignore[return-value]
+    return numbers
 
 
 def nested(info: StructInfo, flat: Iterator[Any]) -> Any:

@@ -25,10 +25,11 @@ from pullback.runtime.library import runtime_table
 from pullback.runtime.tensor import Tensor, tensor
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.alternatives import other_tasks, other_tiles
+from pullback.schedule.contraction.plan.alternatives import other_tasks, other_tiles
 from pullback.schedule.group import Group
 from pullback.schedule.tuning import Choice, Choices
 from pullback.target import Target
+from pullback.tir.static import static
 from pullback.tir.workspace import lift_workspaces
 
 WORTH = 1.03  # a choice that is not faster than the default by this factor is not kept
@@ -102,8 +103,8 @@ class _Tuning:
         self.default = schedule
         self.rounds, self.seconds = rounds, seconds
         rng = np.random.default_rng(0)
-        self.inputs = [_random(t.shape, t.dtype, rng) for t in self.group.inputs]
-        self.outputs = [Tensor(t.shape, t.dtype) for t in self.group.outputs]  # type: ignore[arg-type]
+        self.inputs = [_random(static(t.shape), t.dtype, rng) for t in self.group.inputs]
+        self.outputs = [Tensor(static(t.shape), t.dtype) for t in self.group.outputs]
 
     def run(self) -> Tuned:
         best: dict[str, Choice] = {}
@@ -157,7 +158,7 @@ class _Tuning:
     def _call(self, choices: Mapping[str, Choice]) -> Callable[[], None]:
         kernel, workspaces = lift_workspaces(self._scheduled(choices).lower("kernel"))
         library = codegen.load_object(codegen.compile_object(codegen.emit_module([kernel], self.target), self.target))
-        scratch = [Tensor(b.shape, b.dtype) for b in workspaces]  # type: ignore[arg-type]
+        scratch = [Tensor(static(b.shape), b.dtype) for b in workspaces]
         tensors = [*self.inputs, *self.outputs, *scratch]
         entry = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (1 + len(tensors)))(library.address("kernel"))
         pointers = [runtime_table(), *(t.data_ptr for t in tensors)]
@@ -176,8 +177,8 @@ def _seconds(call: Callable[[], None], repeat: int) -> float:
     return (perf_counter() - start) / repeat
 
 
-def _random(shape: Sequence[object], dtype: str, rng: np.random.Generator) -> Tensor:
+def _random(shape: Sequence[int], dtype: str, rng: np.random.Generator) -> Tensor:
     """Normal numbers; zeros of the types that are no floats, which are indices."""
     kind = numpy_dtype(dtype)
     is_index = np.dtype(kind).kind in "iub"
-    return tensor(np.zeros(shape, kind) if is_index else rng.standard_normal(shape).astype(kind), copy=True)  # type: ignore[arg-type]
+    return tensor(np.zeros(shape, kind) if is_index else rng.standard_normal(shape).astype(kind), copy=True)

@@ -58,8 +58,9 @@ def kernels() -> Kernels | None:
 @contextmanager
 def watched(watcher: Callable[[Kernels], None]) -> Iterator[Kernels]:
     """Watch what this thread compiles."""
-    token = _watched.set(Kernels(watcher))
+    kernels = Kernels(watcher)
+    token = _watched.set(kernels)
     try:
-        yield _watched.get()  # type: ignore[misc]
+        yield kernels
     finally:
         _watched.reset(token)

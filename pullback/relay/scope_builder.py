@@ -73,14 +73,9 @@ class ScopeBuilder:
             raise ScopeError(
                 "this scope has a result already, which an If would be", hint="an If is the last statement"
             )
-        self._scopes.append(_Scope())
-        try:
+        with self._branch() as branch:
             yield
-        except BaseException:
-            self._scopes.pop()
-            raise
-        branch = self._scopes.pop().close("the if_scope")
-        self._scopes[-1].open_if = as_expr(cond), branch, span
+        self._scopes[-1].open_if = as_expr(cond), branch.close("the if_scope"), span
 
     @contextmanager
     def else_scope(self) -> Iterator[None]:
@@ -90,16 +85,22 @@ class ScopeBuilder:
             raise ScopeError(
                 "an else_scope follows an if_scope", hint="with builder.if_scope(condition): … comes first"
             )
-        self._scopes.append(_Scope())
-        try:
+        with self._branch() as branch:
             yield
-        except BaseException:
-            self._scopes.pop()
-            raise
-        branch = self._scopes.pop().close("the else_scope")
+        false_branch = branch.close("the else_scope")
         cond, true_branch, span = opened
         self._scopes[-1].open_if = None
-        self._scopes[-1].result = If(cond, true_branch, branch, span=span)
+        self._scopes[-1].result = If(cond, true_branch, false_branch, span=span)
+
+    @contextmanager
+    def _branch(self) -> Iterator[_Scope]:
+        """A scope of its own, inside."""
+        scope = _Scope()
+        self._scopes.append(scope)
+        try:
+            yield scope
+        finally:
+            self._scopes.pop()
 
     def type_of(self, expr: Any) -> Type:
         """A type that inference finds to be the expression's; a variable's is what it was declared with, if so. Any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
@@ -16,13 +18,13 @@ NUMPY_DTYPES: dict[str, np.dtype] = {name: np.dtype(name) for name in _NAMES} | 
 _NAME_OF_DTYPE = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 
 
-def numpy_dtype(dtype: object) -> np.dtype:
+def numpy_dtype(dtype: Any) -> np.dtype:
     """The NumPy type for a name, a NumPy type or scalar class, or Python's float, int or bool."""
     found = NUMPY_DTYPES.get(dtype) if isinstance(dtype, str) else None
     if found is not None:
         return found
     try:
-        found = np.dtype(dtype)  # type: ignore[call-overload]
+        found = np.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise DTypeError(f"unknown dtype {dtype!r}", hint=f"known ones are {', '.join(NUMPY_DTYPES)}") from error
     dtype_name(found)

@@ -25,6 +25,13 @@ class Slot:
     shape: tuple[int | None, ...]
     dtype: str
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of a tensor whose sizes are known before a call."""
+        known = tuple(size for size in self.shape if size is not None)
+        assert len(known) == len(self.shape)
+        return known
+
     def check(self, value: Tensor) -> None:
         """Raise a DTypeError or ShapeError unless it fits."""
         if value.dtype != self.dtype:
@@ -139,10 +146,11 @@ class GraphModule:
 
     def _zeros(self, number: int) -> Tensor:
         slot = self.program.inputs[number]
-        if None in slot.shape:
+        shape = tuple(size for size in slot.shape if size is not None)
+        if len(shape) < len(slot.shape):
             hint = f"module.set_input({slot.name!r}, array)"
             raise ArgumentError(f"input {slot.name!r} is not set, and its sizes are not known", hint=hint)
-        return zeros(slot.shape, slot.dtype)  # type: ignore[arg-type]
+        return zeros(shape, slot.dtype)
 
     # ---- running
 

@@ -69,7 +69,7 @@ class LoadedFunction:
         return tensor(np.frombuffer(held, dtype).reshape(slot.shape), copy=True)
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        outputs = [empty(s.shape, s.dtype) for s in self.outputs]  # type: ignore[arg-type]
+        outputs = [empty(s.sizes, s.dtype) for s in self.outputs]
         if self._table.call(_pointers(tensors), _pointers(outputs)):
             raise ArgumentError(f"{self.name}: {self._table.error().decode()}")
         return outputs

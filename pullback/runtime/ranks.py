@@ -72,7 +72,8 @@ class Ranks(ABC):
 
     def broadcast(self, value: T, root: int = 0) -> T:
         """The value of one rank. Collective."""
-        return self.exchange(value if self.rank == root else None)[root]  # type: ignore[return-value]
+        given: list[Any] = self.exchange(value if self.rank == root else None)
+        return given[root]
 
     def barrier(self) -> None:
         """Wait until all ranks are here. Collective."""
@@ -124,7 +125,8 @@ class _Meeting:
     """Where the threads of :func:`run_local` meet."""
 
     def __init__(self, size: int) -> None:
-        self.size, self.values = size, [None] * size
+        self.size = size
+        self.values: list[Any] = [None] * size
         self.failure: str | None = None
         self.lock = threading.Lock()
         self._changed = threading.Condition(self.lock)
@@ -199,9 +201,9 @@ class Local(Ranks):
         return self._waited + self._meeting.waited(self.rank)
 
     def exchange(self, value: T) -> list[T]:
-        self._meeting.values[self.rank] = value  # type: ignore[call-overload]
+        self._meeting.values[self.rank] = value
         self._wait()
-        result: list[T] = list(self._meeting.values)  # type: ignore[arg-type]
+        result: list[T] = list(self._meeting.values)
         self._wait()  # before anybody gives the next value
         return result
 

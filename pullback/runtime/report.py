@@ -4,6 +4,7 @@ report = trainer.profile_step(x, y)           # or vm.profile("main", x)
 print(report)                                 # a table: equal kernels are one row, the most expensive come first
 print(report.table(230, 30))                  # with the share of the machine's limits: 230 GFLOP/s, 30 GB/s
 report.layers()                               # the kernels of each layer added up
+report.schedule_table()                       # what was chosen for each kernel, its measured and its estimated rate
 report.chrome_trace("step.json")              # for chrome://tracing and ui.perfetto.dev
 
 Of several ranks it is rank 0's, with those of all in ``ranks``: what was in flight between them, how much of that was
@@ -33,7 +34,18 @@ from pullback.runtime.trace_events import trace_events
 
 MOST_ROWS = 20  # of a printed report
 REST = "loss, update"  # what is in no layer
+SCHEDULES = ("kernel", "measured", "estimate", "schedule")
 WHOLE_MODEL = "(model)"  # the layer whose name is empty: what the model's own forward computes
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a schedule chose for a kernel, as a line of text, and the microseconds that it should take by the costs that
+    schedules are compared by. ``multiplies``: its rate is in FLOPs; else it moves memory."""
+
+    text: str
+    microseconds: float
+    multiplies: bool
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,8 @@ class KernelTime:
     ``layer``: the dotted name of the ``nn.Module``, or the variable that a line of the script computes, whose op it is.
     Several ops in one kernel count for the layer of the first matmul or convolution. None for the loss, and for updates
     that are no part of a gradient's kernel.
+
+    ``chosen``: what its schedule chose; None for kernels that people wrote, and for those that run a branch or a loop.
     """
 
     name: str
@@ -53,6 +67,7 @@ class KernelTime:
     flops: int | None = None
     bytes: int | None = None
     layer: str | None = None
+    chosen: Chosen | None = None
 
     @property
     def gflops(self) -> float | None:
@@ -62,6 +77,15 @@ class KernelTime:
     @property
     def gigabytes_per_second(self) -> float | None:
         return None if self.bytes is None or not self.microseconds else self.bytes / self.microseconds / 1e3
+
+    @property
+    def rates(self) -> tuple[str, str]:
+        """Measured and estimated, as text: GFLOP/s, or GB/s of what moves memory; empty where it is not known."""
+        amount = self.flops if self.chosen is None or self.chosen.multiplies else self.bytes
+        unit = "GFLOP/s" if self.chosen is None or self.chosen.multiplies else "GB/s"
+        times = self.microseconds, 0.0 if self.chosen is None else self.chosen.microseconds
+        measured, estimated = (f"{amount / t / 1e3:.1f} {unit}" if amount is not None and t else "" for t in times)
+        return measured, estimated
 
     def share_of_roofline(self, gflops: float, gigabytes_per_second: float) -> float | None:
         """max(FLOPs / peak, bytes / bandwidth) over the time that it took: 1 is what the machine can do.
@@ -116,6 +140,10 @@ class Report:
     def with_layers(self, layers: Sequence[str | None]) -> Report:
         """With the layer of each kernel call."""
         return replace(self, calls=tuple(replace(c, layer=n) for c, n in zip(self.calls, layers, strict=True)))
+
+    def with_schedules(self, chosen: Sequence[Chosen | None]) -> Report:
+        """With what the schedule of each kernel call chose."""
+        return replace(self, calls=tuple(replace(c, chosen=s) for c, s in zip(self.calls, chosen, strict=True)))
 
     @property
     def total(self) -> float:
@@ -202,6 +230,19 @@ class Report:
         heading, *rows = self.rows(gflops, gigabytes_per_second, most)
         return Table(heading, rows, self.title, left=heading.index("calls" if "calls" in heading else "µs"))
 
+    def schedule_table(self, most: int | None = MOST_ROWS) -> Table | None:
+        """A row for each of :meth:`groups`, at most so many: the measured rate, the one that the schedule estimates for
+        as many threads as there are, and what it chose. None where no kernel has a schedule."""
+        groups = [call for call, _ in self.groups()[:most] if call.chosen is not None]
+        rates = [call.rates for call in groups]
+        widths = [max(map(len, column)) for column in zip(*rates, strict=True)]
+        rows = [
+            [call.name, *(rate.rjust(width) for rate, width in zip(own, widths, strict=True)), call.chosen.text]
+            for call, own in zip(groups, rates, strict=True)
+            if call.chosen is not None
+        ]
+        return Table(SCHEDULES, rows, f"{self.function}: schedules", left=len(SCHEDULES)) if rows else None
+
     def chrome_trace(self, path: str | Path) -> None:
         """Write the calls as trace events (the format of chrome://tracing), one after another. Each rank is a process,
         whose second row are its collectives in flight (and a third, where two are at a time)."""
@@ -231,21 +272,23 @@ class Report:
 
     def __str__(self) -> str:
         heading, *rows = self.rows()
-        tables = [Table(heading, rows, self.title, left=2 if "layer" in heading else 1), *self._tables_of_ranks()]
+        tables = [Table(heading, rows, self.title, left=2 if "layer" in heading else 1), *self._more_tables()]
         return "\n\n".join(map(_compact, tables))
 
-    def _tables_of_ranks(self) -> list[Table]:
-        return [table for table in (self.collective_table(), self.rank_table()) if table is not None]
+    def _more_tables(self) -> list[Table]:
+        found = (self.schedule_table(), self.collective_table(), self.rank_table())
+        return [table for table in found if table is not None]
 
     def __rich__(self) -> Any:
-        return stacked([self.table(), *self._tables_of_ranks()])
+        return stacked([self.table(), *self._more_tables()])
 
     def __repr__(self) -> str:
         return f"Report({self.title})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: the time of each layer, where layers are known, of each kernel, and what ranks waited for."""
-        tables = (self.layer_table(), self.table(), *self._tables_of_ranks())
+        """In a notebook: the time of each layer, where layers are known, and of each kernel, what schedules chose, and
+        what ranks waited for."""
+        tables = (self.layer_table(), self.table(), *self._more_tables())
         return "".join(table.html() for table in tables if table is not None)
 
     def layer_table(self) -> Table | None:
@@ -271,9 +314,11 @@ def _compact(table: Table) -> str:
     """A table as plain text without lines."""
     rows = [table.heading, *table.rows, *([table.last] if table.last else [])]
     widths = [max(len(row[column]) for row in rows) for column in range(len(table.heading))]
+    last = len(widths) - 1
     lines = [
         "  ".join(
-            c.ljust(w) if k < table.left else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))
+            c if k == last and k < table.left else c.ljust(w) if k < table.left else c.rjust(w)
+            for k, (c, w) in enumerate(zip(row, widths, strict=True))
         )
         for row in rows
     ]
@@ -290,7 +335,18 @@ def _added(name: str, calls: Sequence[KernelTime]) -> KernelTime:
         None if None in flops else sum(f for f in flops if f is not None),
         None if None in moved else sum(b for b in moved if b is not None),
         _several(layers),
+        _chosen(calls),
     )
+
+
+def _chosen(calls: Sequence[KernelTime]) -> Chosen | None:
+    """Of several calls, if all have a schedule; where they are not alike, that of the first."""
+    found = [c.chosen for c in calls if c.chosen is not None]
+    if len(found) < len(calls) or not found:
+        return None
+    others = len({c.text for c in found}) - 1
+    text = found[0].text + (f"; and {others} more" if others else "")
+    return Chosen(text, sum(c.microseconds for c in found), found[0].multiplies)
 
 
 def _several(names: Sequence[str]) -> str | None:

@@ -38,6 +38,8 @@ def _of_rank(report: Report, rank: int, begin: float, named: bool) -> Iterator[E
             "bytes": call.bytes,
             **({} if call.layer is None else {"layer": call.layer}),
         }
+        if call.chosen is not None:
+            about |= {"schedule": call.chosen.text, "estimate (µs)": round(call.chosen.microseconds, 3)}
         place = _place(rank, 0, start, call.microseconds)
         yield {"name": call.name, "cat": report.function, **place, "args": about}
     for number, lane in enumerate(lanes, 1):

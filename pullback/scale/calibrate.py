@@ -101,4 +101,4 @@ def _chain(kind: str, elements: int, ranks: int) -> Function:
                 part = builder.emit(ops.ccl.piece(value, ranks))
                 value = builder.emit(ops.ccl.gather_pieces([part], ranks, ((elements,),)))
         result = builder.emit_output(value)
-    return Function((given,), builder.finish(result), None, {"global_symbol": "chain"})
+    return Function((given,), builder.finish(result), attrs={"global_symbol": "chain"})

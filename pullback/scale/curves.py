@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 WIDTH, HEIGHT = 640, 300
@@ -53,9 +53,9 @@ def curves(
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">\n{body}\n</svg>\n'
 
 
-def _apart(series: Mapping[str, Sequence[tuple[int, float]]], y_of: object) -> list[float]:
+def _apart(series: Mapping[str, Sequence[tuple[int, float]]], y_of: Callable[[float], float]) -> list[float]:
     """Where the names of the lines stand, at their ends, none over another."""
-    ends = [y_of(line[-1][1]) for line in series.values()]  # type: ignore[operator]
+    ends = [y_of(line[-1][1]) for line in series.values()]
     found, free = [0.0] * len(ends), -math.inf
     for k in sorted(range(len(ends)), key=lambda k: ends[k]):
         found[k] = free = max(ends[k], free + 14)

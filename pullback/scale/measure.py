@@ -42,6 +42,7 @@ from pullback.scale.step import STAGES, Begin, End, Kernel, Memory, RankStep, St
 from pullback.target import Target
 from pullback.tir import Buffer, HostCall, KernelCall, PrimFunc
 from pullback.tir.expr import nbytes as item_bytes
+from pullback.tir.static import static
 from pullback.tir.stmt import COLLECTIVE, Await, Collective
 from pullback.tir.visitor import walk
 
@@ -185,7 +186,7 @@ class _Batch:
         given |= {v: tensor(piece(np.asarray(given[v]), rank, ranks)) for v in held_as_pieces(module)}
         given |= {(INPUT, i): t for i, t in enumerate(self.inputs)}
         given |= {(TARGET, i): t for i, t in enumerate(self.targets)}
-        return convention[STEP].arrange(given)  # type: ignore[arg-type]
+        return convention[STEP].arrange(given)
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,7 @@ def _place(buffer: Buffer) -> tuple[str, int]:
 
 
 def _bytes(buffer: Buffer) -> int:
-    return math.prod(buffer.shape) * item_bytes(buffer.dtype)  # type: ignore[arg-type]
+    return math.prod(static(buffer.shape)) * item_bytes(buffer.dtype)
 
 
 def _memory(module: IRModule, plan: Plan) -> Memory:

@@ -83,9 +83,9 @@ def _speeds(ranks: int, jitter: float, slowest: float, seed: int) -> Iterator[Se
         return
     draw = np.random.default_rng(seed)
     for _ in range(STEPS if jitter else 1):
-        speeds = np.exp(jitter * draw.standard_normal(ranks)) if jitter else np.ones(ranks)
+        speeds: np.ndarray = np.exp(jitter * draw.standard_normal(ranks)) if jitter else np.ones(ranks)
         speeds[-1] *= slowest
-        yield speeds
+        yield list(speeds)
 
 
 def table(predictions: Sequence[Prediction], title: str = "") -> Table:

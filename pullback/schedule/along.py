@@ -56,9 +56,11 @@ class Along:
         is another side; None where that is not known."""
         if node.kind in ("min", "max"):
             a, b = self.values(node.a), self.values(node.b)
-            values = None if a is None or b is None else np.asarray(a > b)
-            if values is not None and not np.any(a < b):  # one side will do everywhere
+            if a is None or b is None:
+                return None
+            if not np.any(a < b):  # one side will do everywhere
                 return []
+            values: np.ndarray | None = np.asarray(a > b)
         else:
             values = self.values(node) if node.kind == "floordiv" or node.kind in COMPARISONS else None
         if values is None:

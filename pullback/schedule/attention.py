@@ -18,7 +18,9 @@ from pullback.te.graph import is_index_map
 from pullback.te.naive import naive_kernel
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import PrimExpr, PrimFunc, Var
+from pullback.tir.description import Description
 from pullback.tir.expr import Binary, Cast, FloatImm, IntImm, Select
+from pullback.tir.static import static
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +42,9 @@ class AttentionForward:
 
     def lower(self, name: str) -> PrimFunc:
         return self.loops.group.function(name, self.loops.body())
+
+    def describe(self) -> Description:
+        return self.loops.describe("attention")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +74,9 @@ class AttentionBackward:
     def lower(self, name: str) -> PrimFunc:
         return self.loops.group.function(name, self.loops.body())
 
+    def describe(self) -> Description:
+        return self.loops.describe("attention backward")
+
 
 def _joined_axis(whole: Tensor, parts: Sequence[Tensor]) -> int | None:
     """The axis along which ``whole`` may be the parts one after the other."""
@@ -76,7 +84,7 @@ def _joined_axis(whole: Tensor, parts: Sequence[Tensor]) -> int | None:
         return None
     for axis, size in enumerate(whole.shape):
         alike = {(*t.shape[:axis], *t.shape[axis + 1 :]) for t in (whole, *parts)}
-        if len(alike) == 1 and sum(t.shape[axis] for t in parts) == size:  # type: ignore[misc]
+        if len(alike) == 1 and sum(static([t.shape[axis] for t in parts])) == size:
             return axis
     return None
 
@@ -150,5 +158,5 @@ def _keeps_last_axis(t: Tensor) -> bool:
 
 def _computes(group: Group, outputs: Sequence[Tensor]) -> bool:
     """Whether the group's outputs have the same definitions as these, on the same operands."""
-    kernels = [naive_kernel("kernel", group.inputs, o) for o in (group.outputs, outputs)]
-    return structural_equal(*kernels)
+    ours, theirs = (naive_kernel("kernel", group.inputs, o) for o in (group.outputs, outputs))
+    return structural_equal(ours, theirs)

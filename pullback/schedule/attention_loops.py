@@ -20,10 +20,12 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pullback.schedule.cost import worth_threads
+from pullback.schedule.cost import NANOSECONDS_PER_FMA, TRANSCENDENTAL, worth_threads
+from pullback.schedule.describe import arithmetic
 from pullback.schedule.group import Group
 from pullback.schedule.microkernel import Element, Finish, Product, cover
 from pullback.schedule.pointwise import buffer_readers, tasks
@@ -51,11 +53,13 @@ from pullback.tir import (
     seq,
     store,
 )
+from pullback.tir.caches import FIRST
+from pullback.tir.description import Description, Nest
 from pullback.tir.expr import nbytes
+from pullback.tir.static import static
 
-_NANOSECONDS_PER_FMA = 1 / 50
 _ROWS = 2  # of a block, in vectors
-_SCORES_BYTES = 32 * 1024  # of p: what the first-level cache holds
+_SCORES_BYTES = FIRST  # of p
 _HIGHEST_TILE = 16  # the last tile of a run-time number of keys may reach so far beyond
 _LOCAL_BYTES = 64 * 1024  # of one local buffer, at most
 _LEAST_TASKS = 16  # of the backward kernel, if each gets
@@ -63,15 +67,13 @@ _LEAST_ROWS = 64  # rows
 _READS = 16  # of each key, at the least, that make up for a copy of it
 
 
-class _Loops:
+class _Loops(ABC):
     """What both directions share: blocks, and the scores of a block of rows."""
 
     def __init__(self, group: Group, attention: Attention) -> None:
         self.group, self.attention, self.dtype = group, attention, attention.dtype
-        query: tuple[int, ...] = attention.query.shape  # type: ignore[assignment]  # the schedule takes static sizes only
-        value: tuple[int, ...] = attention.value.shape  # type: ignore[assignment]
-        self.batch, self.length, self.heads, self.size = query
-        _, self.keys, self.key_heads, self.value_size = value
+        self.batch, self.length, self.heads, self.size = static(attention.query.shape)
+        _, self.keys, self.key_heads, self.value_size = static(attention.value.shape)
         self.sharing = self.heads // self.key_heads  # query heads that read one key head
         self.lanes = max(1, group.machine.vector_bytes // nbytes(self.dtype))
         self.rows = _even(self.length, _ROWS * self.lanes, self.lanes)
@@ -113,7 +115,52 @@ class _Loops:
     @property
     def threads(self) -> bool:
         sums = self.batch * self.heads * self.length * self.keys * (self.size + self.value_size)
-        return worth_threads(sums * _NANOSECONDS_PER_FMA)
+        return worth_threads(sums * NANOSECONDS_PER_FMA)
+
+    @property
+    @abstractmethod
+    def tasks(self) -> int:
+        """Of the nest that takes the time."""
+
+    @property
+    @abstractmethod
+    def products(self) -> tuple[tuple[int, Tile], ...]:
+        """Multiply-adds for each pair of a row and a key that it sees, and the register tile in which they are done."""
+
+    @property
+    def scores_tile(self) -> Tile:
+        return Tile(self.key_tile, self.rows)
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a row and a key for which a score is computed: of a causal mask, those that some row of its block
+        sees."""
+        offset, total = self.attention.offset, 0
+        for i0 in range(0, self.length, self.rows):
+            seen = max(0, min(i0 + self.rows + offset, self.keys)) if isinstance(offset, int) else self.keys
+            total += seen * min(self.rows, self.length - i0)
+        return self.batch * self.heads * total
+
+    def describe(self, schedule: str) -> Description:
+        """In terms of the scores: rows of queries lie along the vectors, and the tile has keys below one another."""
+        machine, registers = self.group.machine, self.group.machine.registers
+        each = sum(
+            count * slowness(tile, self.lanes, registers, Reads(again=True)) for count, tile in self.products
+        ) * machine.multiply_add_ns(self.lanes)
+        axes = (("batch", self.batch), ("head", self.heads), ("row", self.length))
+        names = [self.group.buffers[t].name for t in self.group.inputs if t in self.wide]
+        nest = Nest(
+            axes,
+            self.pairs * (each + TRANSCENDENTAL),
+            (("key", self.keys),),
+            loops=f"blocks of {self.rows} rows, {self.block} keys at a time",
+            vector_axis="row",
+            tile=(self.scores_tile.rows, self.scores_tile.columns),
+            packing=tuple((name, "packed as floats") for name in names),
+            tasks=self.tasks if self.threads else 1,
+        )
+        flops = 2 * self.pairs * sum(count for count, _ in self.products)
+        return arithmetic(schedule, self.group, [nest], flops)
 
     # -- places and values
 
@@ -198,8 +245,9 @@ class _Loops:
 
     def turned(self, target: Buffer, element: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Stmt:
         """target[h, i] = element(i, h), so that rows lie along the lanes."""
+        rows, columns = static(target.shape)
         return copied_across(
-            *target.shape, self.group.machine,
+            rows, columns, self.group.machine,
             lambda h, i: element(i, h), lambda h, i, value: store(target, (h, i), value),
         )  # fmt: skip
 
@@ -221,7 +269,7 @@ class _Loops:
             lambda h, i: self.queries[h, i],
             finish,
         )
-        return product.tiles(count, self.rows, Tile(self.key_tile, self.rows))
+        return product.tiles(count, self.rows, self.scores_tile)
 
     def softmax(self, count: int | PrimExpr) -> Stmt:
         """p = exp(p - peak), with peak and total brought up to date; ``factor`` is what earlier sums are scaled by."""
@@ -288,6 +336,14 @@ def _even(extent: int, most: int, multiple: int) -> int:
 
 class ForwardLoops(_Loops):
     """The kernel of ``Attention.forward``."""
+
+    @property
+    def tasks(self) -> int:
+        return self.batch * self.heads * self.row_blocks
+
+    @property
+    def products(self) -> tuple[tuple[int, Tile], ...]:
+        return (self.size, self.scores_tile), (self.value_size, self.tile(self.rows, self.value_size))
 
     def body(self) -> Stmt:
         block = Var("block")
@@ -374,10 +430,20 @@ class BackwardLoops(_Loops):
         self.dk_parts = Buffer("dk_parts", (*sizes, self.keys, self.size), self.dtype, "workspace")
         self.dv_parts = Buffer("dv_parts", (*sizes, self.keys, self.value_size), self.dtype, "workspace")
 
+    @property
+    def tasks(self) -> int:
+        return self.batch * self.heads * self.parts
+
+    @property
+    def products(self) -> tuple[tuple[int, Tile], ...]:
+        scores = self.size + self.value_size, self.scores_tile
+        sums = ((n, self.tile(self.keys, n)) for n in (self.value_size, self.size))
+        return scores, *sums, (self.size, self.tile(self.rows, self.size))
+
     def _results(self, axis: int | None) -> list[_Result]:
         buffers = [self.group.buffers[t] for t in self.group.outputs]
         operands = (self.attention.query, self.attention.key, self.attention.value)
-        shapes: list[tuple[int, ...]] = [t.shape for t in operands]  # type: ignore[misc]
+        shapes = [static(t.shape) for t in operands]
         if axis is None:
             return [_Result(buffer, shape) for buffer, shape in zip(buffers, shapes, strict=True)]
         firsts = itertools.accumulate((shape[axis] for shape in shapes), initial=0)
@@ -512,7 +578,7 @@ class BackwardLoops(_Loops):
             lambda h, i: self.dys[h, i],
             finish,
         )
-        return product.tiles(self.limit, self.rows, Tile(self.key_tile, self.rows))
+        return product.tiles(self.limit, self.rows, self.scores_tile)
 
     def adjoint_of_queries(self) -> Stmt:
         """Σ_j dx[j, i]·key[j, h], to the output."""

@@ -15,6 +15,7 @@ from pullback.schedule.scatter import Scatter
 from pullback.schedule.winograd import Winograd
 from pullback.te.random import draws
 from pullback.tir import PrimFunc
+from pullback.tir.description import SCHEDULE
 
 Schedule = AttentionForward | AttentionBackward | Random | Elementwise | Scatter | Winograd | Contraction | Reduction
 SCHEDULES: tuple[type[Any], ...] = (
@@ -56,4 +57,12 @@ def scheduled(group: Group) -> Schedule:
 
 def lower(group: Group, name: str) -> PrimFunc:
     """The kernel of such a group."""
-    return scheduled(group).lower(name)
+    return lowered(scheduled(group), name)
+
+
+def lowered(schedule: Schedule, name: str) -> PrimFunc:
+    """The kernel of a schedule, which says in its attribute ``schedule`` what was chosen for it."""
+    function, description = schedule.lower(name), schedule.describe()
+    if description is None:
+        return function
+    return PrimFunc(name, function.params, function.body, {**function.attrs, SCHEDULE: description})

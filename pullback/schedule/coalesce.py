@@ -9,6 +9,7 @@ Buffers change their shape, not their memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, overload
 
 from pullback.tir import Buffer, BufferLoad, BufferStore, Prefetch, PrimExpr, Stmt, Var, as_expr
 from pullback.tir.visitor import Mutator, substitute, walk
@@ -17,9 +18,15 @@ Extent = int | PrimExpr
 Access = tuple[Buffer, tuple[PrimExpr, ...]]
 
 
+@overload
+def coalesce(
+    axes: list[Var], extents: list[int], body: Stmt
+) -> tuple[list[Var], list[int], Stmt, dict[Buffer, Buffer]]: ...
+@overload
 def coalesce(
     axes: list[Var], extents: list[Extent], body: Stmt
-) -> tuple[list[Var], list[Extent], Stmt, dict[Buffer, Buffer]]:
+) -> tuple[list[Var], list[Extent], Stmt, dict[Buffer, Buffer]]: ...
+def coalesce(axes: list[Var], extents: Any, body: Stmt) -> tuple[list[Var], Any, Stmt, dict[Buffer, Buffer]]:
     """Merge adjacent axes, innermost first, as far as all accesses in ``body`` allow.
 
     Returns the new axes, extents and body, and the buffers that stand for the old ones.
@@ -83,7 +90,7 @@ def _mergeable(outer: Var, inner: Var, extent: Extent, body: Stmt) -> bool:
     """Every use of the two variables must be as neighbouring indices of a dimension of ``inner``'s whole extent; a
     buffer's dimensions merge in all its accesses or in none."""
     merges: dict[Buffer, int] = {}
-    allowed = set()
+    allowed: set[tuple[int, int]] = set()
     for buffer, indices in _accesses(body):
         at = _position(indices, outer, inner)
         if at is None:

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from pullback.te.graph import body_expr
 from pullback.te.tensor import Tensor, TensorLoad
 from pullback.tir.expr import Binary, BufferLoad, Call, PrimExpr
+from pullback.tir.figures import Figures
 from pullback.tir.visitor import walk
 
-FORK_JOIN = 2_000  # handing work to the pool and waiting for it
-_TRANSCENDENTAL = 0.5
+FORK_JOIN = Figures.fork_join_ns
+NANOSECONDS_PER_FMA = 1 / 50  # of vectors of 32 bytes, which are the common ones
+TRANSCENDENTAL = 0.5
 _SIMPLE = 0.03
 _GATHERED = 1.0  # one element of a line of its own, in the second cache or further
 _CHEAP_CALLS = ("abs", "sqrt", "floor", "ceil", "trunc", "round", "not", "fma", "isnan", "isinf", "isfinite",
@@ -25,9 +27,9 @@ def element_cost(stages: Iterable[Tensor]) -> float:
 def expression_cost(expr: PrimExpr) -> float:
     """Nanoseconds for one lane of an expression, its loads and its store; what occurs twice is computed once."""
     total = _SIMPLE  # the store
-    for node in set(walk(expr)):
+    for node in dict.fromkeys(walk(expr)):
         if isinstance(node, Call):
-            total += _SIMPLE if node.name in _CHEAP_CALLS else _TRANSCENDENTAL
+            total += _SIMPLE if node.name in _CHEAP_CALLS else TRANSCENDENTAL
         elif isinstance(node, Binary):
             total += _SIMPLE
         elif isinstance(node, (BufferLoad, TensorLoad)):

@@ -12,15 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pullback.schedule.coalesce import coalesce
 from pullback.schedule.cost import element_cost, is_costly, worth_threads
+from pullback.schedule.describe import is_static, moved_bytes, moving, named, tasks_of
 from pullback.schedule.group import Group
 from pullback.schedule.pieces import pieces
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point
 from pullback.schedule.transpose import crossed_axis, transposed
-from pullback.tir import For, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq
+from pullback.tir import Buffer, For, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq
 from pullback.tir.caches import LINE
+from pullback.tir.description import Description, Nest
 from pullback.tir.visitor import substitute
 
 _CHUNK, _LEAST = 4096, 512  # elements of a one-dimensional loop that one task takes
@@ -42,24 +45,59 @@ class Elementwise:
         return Elementwise(group) if group.fallback or not repeats_work else None
 
     def lower(self, name: str) -> PrimFunc:
-        nests, renamed, in_order = [], {}, True
-        shapes = list(dict.fromkeys(o.shape for o in self.group.outputs))
+        renamed = {old: new for part in self.parts for old, new in part.renamed.items()}
+        in_order = all(part.crossed is None for part in self.parts)
+        return self.group.function(name, seq(*(part.loops for part in self.parts)), renamed, in_order)
+
+    @cached_property
+    def parts(self) -> list[_Part]:
+        """A loop nest for each shape of the outputs."""
+        found, shapes = [], list(dict.fromkeys(o.shape for o in self.group.outputs))
         for shape in shapes:
-            axes = [Var(f"i{k}") for k in range(len(shape))]
-            extents = list(shape)
+            axes, extents = [Var(f"i{k}") for k in range(len(shape))], list(shape)
+            renamed: dict[Buffer, Buffer] = {}
             members = [s for s in self.group.stages if s.shape == shape]
             body = point(self.group, members, axes, buffer_readers(self.group))
             if len(shapes) == 1:  # a parameter has one shape in all nests
                 axes, extents, body, renamed = coalesce(axes, extents, body)
             cost = element_cost(self.group.stages) * math.prod(e for e in extents if isinstance(e, int))
             crossed = crossed_axis(axes, extents, body)
-            threads, in_order = worth_threads(cost), in_order and crossed is None
-            nests.append(
+            threads = worth_threads(cost)
+            loops = (
                 nest(axes, extents, body, threads)
                 if crossed is None
                 else transposed(axes, extents, body, threads, crossed, self.group.machine)
             )
-        return self.group.function(name, seq(*nests), renamed, in_order)
+            found.append(_Part(axes, extents, cost, crossed, loops, renamed))
+        return found
+
+    def describe(self) -> Description | None:
+        if not is_static(self.group):
+            return None
+        least = self.group.machine.memory_ns(moved_bytes(self.group)) / len(self.parts)
+        return moving("elementwise", self.group, [part.nest(least) for part in self.parts])
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The loops over one shape. ``crossed``: the axis along which something is contiguous that the last one is not."""
+
+    axes: list[Var]
+    extents: list[int | PrimExpr]
+    cost: float
+    crossed: int | None
+    loops: Stmt
+    renamed: dict[Buffer, Buffer]
+
+    def nest(self, least: float) -> Nest:
+        """``least``: nanoseconds that its memory takes."""
+        return Nest(
+            named(self.axes, self.extents),
+            max(self.cost, least),
+            loops="" if self.crossed is None else f"tiles turned with {self.axes[self.crossed].name}",
+            vector_axis=self.axes[-1].name if self.axes else None,
+            tasks=tasks_of(self.loops),
+        )
 
 
 def nest(axes: list[Var], extents: list[int | PrimExpr], body: Stmt, threads: bool) -> Stmt:

@@ -14,22 +14,29 @@ from pullback.te.graph import nodes_inlined, read_counts, stages
 from pullback.te.orient import orient
 from pullback.te.tensor import Tensor, TensorLoad
 from pullback.tir import Buffer, BufferLoad, Call, PrimExpr, PrimFunc, Stmt, fma, pairs
+from pullback.tir.caches import LINE
 from pullback.tir.expr import is_float, nbytes
+from pullback.tir.figures import FEW_REGISTERS, Figures
 from pullback.tir.visitor import Mutator, walk
 
-NOMINAL_BYTES = 512 << 10  # of a second cache
+NOMINAL_BYTES = Figures.second_bytes
 LONGEST_ELEMENT = 1500  # nodes of an element with the stages before it written out
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What a schedule needs to know of the target; ``without``: schedules switched off by name, to see their worth.
+class Machine(Figures):
+    """What a schedule needs to know of the target: what its vectors are, and the figures of its cores.
 
-    ``fma``: whether the multiply-add is an instruction, fused or relaxed, and not a call of libm in every lane;
-    ``pair_dot``: whether the products of pairs of bfloat16 are, and a gain. ``choices``: what was measured to be better
-    than the analytical choice. ``cached_bytes``: larger outputs are not read again from a cache that is faster than
-    memory. ``second_bytes``: what the second cache of a core holds. ``vectors``: whether a vector is one register, and
-    not several of one number each.
+    Args:
+        vector_bytes: Of a vector.
+        registers: Vector registers.
+        without: Schedules switched off by name, to see their worth.
+        fma: Whether the multiply-add is an instruction, fused or relaxed, and not a call of libm in every lane.
+        choices: What was measured to be better than the analytical choice.
+        pair_dot: Whether the products of pairs of bfloat16 are an instruction, and a gain.
+        vectors: Whether a vector is one register, and not several of one number each.
+
+    The other fields are those of :class:`~pullback.tir.figures.Figures`, by keyword.
     """
 
     vector_bytes: int = 64
@@ -38,8 +45,6 @@ class Machine:
     fma: bool = True
     choices: Choices = field(default_factory=Choices)
     pair_dot: bool = False
-    cached_bytes: int = 8 << 20
-    second_bytes: int = 512 << 10
     vectors: bool = True
 
     @property
@@ -53,9 +58,19 @@ class Machine:
         return sum(map(bytes_of, outputs)) >= self.cached_bytes
 
     @property
-    def has_small_tiles(self) -> bool:
-        """Whether a register tile is so small that loads take as long as multiply-adds: of 16 registers or fewer."""
-        return self.registers <= 16
+    def has_few_registers(self) -> bool:
+        """Whether a register tile is so small that its loads take about as long as its multiply-adds."""
+        return self.registers <= FEW_REGISTERS
+
+    @property
+    def has_narrow_vectors(self) -> bool:
+        """Whether a vector is less than a line of memory."""
+        return self.vector_bytes < LINE
+
+    def multiply_add_ns(self, lanes: int) -> float:
+        """Nanoseconds of one core for each multiply-add, in whole vectors of so many lanes: its peak."""
+        instructions = (1 if self.fma else 2) * (1 if self.vectors else lanes)
+        return self.vector_fma_ns * instructions / lanes
 
     def multiply_add(self, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr:
         """``a·b + c``; of floats rounded once where that costs nothing (of half types it never calls libm). Of pairs

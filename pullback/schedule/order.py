@@ -36,6 +36,7 @@ from dataclasses import dataclass
 
 from pullback.te.graph import combine, identity
 from pullback.tir import Binary, PrimExpr
+from pullback.tir.static import number
 
 MultiplyAdd = Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
 
@@ -99,8 +100,8 @@ class Order:
         for o in range(self.outer):
             for piece in pieces(self.inner):
                 for step, lane in itertools.product(range(piece.steps), range(piece.lanes)):
-                    places = [o * self.inner + piece.at(step, lane, k) for k in range(piece.terms)]
-                    lanes[lane] = met(kind, lanes.get(lane), [terms[k] for k in places], multiply_add)  # type: ignore[index]
+                    places = [number(o * self.inner + piece.at(step, lane, k)) for k in range(piece.terms)]
+                    lanes[lane] = met(kind, lanes.get(lane), [terms[k] for k in places], multiply_add)
         for half, count in halves(len(lanes)):
             for lane in range(count):
                 lanes[lane] = combine(kind, lanes[lane], lanes[lane + half])

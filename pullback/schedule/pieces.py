@@ -18,6 +18,7 @@ from pullback.schedule.affine import affine
 from pullback.schedule.along import Along
 from pullback.tir import Binary, BufferLoad, BufferStore, IntImm, PrimExpr, Select, Stmt, Var, as_expr
 from pullback.tir.expr import COMPARISONS, binary
+from pullback.tir.static import number
 from pullback.tir.visitor import Mutator, substitute, walk
 
 _MOST = 32  # pieces: more are not worth the code, unless as many selects are in it that go
@@ -125,7 +126,7 @@ class _Decided(Mutator):
         if node.kind in ("min", "max"):
             return node if low < 0 < high else node.a if (high <= 0) == (node.kind == "min") else node.b
         signs = {low, high, *([0] if low < 0 < high else [])}  # of the difference: a comparison asks for no more
-        values = {binary(node.kind, IntImm(d), IntImm(0)).value for d in signs}  # type: ignore[attr-defined]
+        values = {number(binary(node.kind, IntImm(d), IntImm(0))) for d in signs}
         return IntImm(values.pop(), "bool") if len(values) == 1 else node
 
     def difference(self, node: Binary) -> tuple[int, int] | None:

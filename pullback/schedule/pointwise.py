@@ -9,12 +9,13 @@ from pullback.schedule.group import Group, same_axes
 from pullback.te.graph import Lower, Reader
 from pullback.te.tensor import Tensor
 from pullback.tir import For, IntImm, Let, PrimExpr, Stmt, Var, as_expr, loop, seq, store
+from pullback.tir.static import static
 from pullback.tir.visitor import substitute
 
 
 def buffer_readers(group: Group) -> dict[Tensor, Reader]:
     """Inputs are read from memory."""
-    return {t: (lambda indices, b=group.buffers[t]: b[indices]) for t in group.inputs}  # type: ignore[misc]
+    return {t: group.buffers[t].__getitem__ for t in group.inputs}
 
 
 def point(
@@ -93,7 +94,7 @@ def outer_loops(axes: Sequence[Var], extents: Sequence[int | PrimExpr], body: St
         body = For(axes[k], as_expr(extents[k]), body)
     if leading == 1:
         return For(axes[0], as_expr(extents[0]), body, "parallel")
-    return tasks(axes[:leading], extents[:leading], body, threads) if leading else body  # type: ignore[arg-type]
+    return tasks(axes[:leading], static(extents[:leading]), body, threads) if leading else body
 
 
 def _leading(extents: Sequence[int | PrimExpr]) -> int:

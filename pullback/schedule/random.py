@@ -22,13 +22,16 @@ from functools import cached_property
 from pullback.schedule.affine import affine
 from pullback.schedule.coalesce import coalesce
 from pullback.schedule.cost import element_cost, is_costly, worth_threads
+from pullback.schedule.describe import moved_bytes, moving, named, tasks_of
 from pullback.schedule.group import Group, same_axes
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point
 from pullback.te.graph import Lower, Reader
-from pullback.te.random import LANES, Runs, draws, group_size, number, runs
+from pullback.te.random import LANES, Runs, draw_of, draws, group_size, number, runs
 from pullback.te.tensor import Tensor
 from pullback.tir import Buffer, BufferLoad, Call, For, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, cast, seq
+from pullback.tir.description import Description, Nest
 from pullback.tir.philox import INTRINSIC
+from pullback.tir.static import is_static, static
 from pullback.tir.visitor import Mutator, loads, substitute
 
 _MOST = 2**32  # elements whose blocks are counted in 32 bits
@@ -52,7 +55,7 @@ class Random:
         shape, stages = group.outputs[0].shape, [s for s in group.stages if draws(s)]
         if not stages or group.reductions or any(o.shape != shape for o in group.outputs):
             return None
-        if not all(isinstance(s, int) for s in shape) or math.prod(shape) > _MOST:
+        if not is_static(shape) or math.prod(shape) > _MOST:
             return None
         if len({s.dtype for s in stages}) > 1 or any(s.shape != shape and is_costly(s) for s in group.stages):
             return None
@@ -66,12 +69,13 @@ class Random:
         body = point(group, [s for s in group.stages if s.shape == shape], axes, readers)
         axes, extents, body, renamed = coalesce(axes, list(shape), body)
         drawn = {renamed.get(b, b): s for s, b in places.items()}
-        result = Random(group, axes, dict(zip(axes, extents, strict=True)), body, drawn, renamed)  # type: ignore[arg-type]
+        result = Random(group, axes, dict(zip(axes, extents, strict=True)), body, drawn, renamed)
         return result if result.is_whole else None
 
     @cached_property
     def numbered(self) -> tuple[Var, ...]:
-        return next(n.indices for n in loads(self.body) if n.buffer in self.drawn)  # type: ignore[return-value]
+        indices = next(n.indices for n in loads(self.body) if n.buffer in self.drawn)
+        return tuple(v for v in indices if isinstance(v, Var))
 
     @property
     def is_whole(self) -> bool:
@@ -86,12 +90,29 @@ class Random:
         return group_size(next(iter(self.drawn)).dtype)
 
     def lower(self, name: str) -> PrimFunc:
+        return self.group.function(name, self.loops, self.renamed)
+
+    def describe(self) -> Description:
+        axes = named(self.axes, list(self.extents.values()))
+        nanoseconds = max(self.cost, self.group.machine.memory_ns(moved_bytes(self.group)))
+        last = axes[-1][0] if axes else None
+        how = f"blocks of {self.size} random numbers"
+        nest = Nest(axes, nanoseconds, loops=how, vector_axis=last, tasks=tasks_of(self.loops))
+        return moving("random", self.group, [nest])
+
+    @property
+    def cost(self) -> float:
+        """Nanoseconds of one core."""
+        return element_cost(self.group.stages) * math.prod(self.extents.values())
+
+    @cached_property
+    def loops(self) -> Stmt:
         lower = Lower(buffer_readers(self.group))
         keys: dict[Buffer, _Keys] = {}
         lets: list[tuple[Var, PrimExpr]] = []
         for buffer, stage in self.drawn.items():  # what is the same for all elements stands outside of the loops
             own, first = runs(stage), None
-            values = [lower.expr(a) for a in stage.body.args[2 if own is None else 3 :]]  # type: ignore[union-attr]
+            values = [lower.expr(a) for a in draw_of(stage).args[2 if own is None else 3 :]]
             words = tuple(Var(f"key{k}", "uint32") for k in range(len(values)))
             lets.extend(zip(words, values, strict=True))
             if own is not None:
@@ -103,7 +124,7 @@ class Random:
         body = seq(*self.nests(keys)) if self.axes else _Draw(keys, zero, zero, zero).stmt(self.body)
         for var, value in reversed(lets):
             body = Let(var, value, body)
-        return self.group.function(name, body, self.renamed)
+        return body
 
     def nests(self, keys: Mapping[Buffer, _Keys]) -> Iterator[Stmt]:
         """The loops over whole groups, then over the rest."""
@@ -132,8 +153,7 @@ class Random:
             axes.extend((group, lane) if axis is self.numbered[-1] else (axis,))
         extents = self.extents | {group: count, lane: LANES}
         inner = For(axes[-1], as_expr(extents[axes[-1]]), body, "vectorized")
-        threads = worth_threads(element_cost(self.group.stages) * math.prod(self.extents.values()))
-        return outer_loops(axes[:-1], [extents[a] for a in axes[:-1]], inner, threads)
+        return outer_loops(axes[:-1], [extents[a] for a in axes[:-1]], inner, worth_threads(self.cost))
 
 
 @dataclass(frozen=True)
@@ -172,8 +192,8 @@ class _Draw(Mutator):
 def _numbering(stage: Tensor) -> list[int] | None:
     """The places of the stage's axes in the order in which its elements are numbered, if their numbers are row-major
     in some order."""
-    extents = dict(zip(stage.axes, stage.shape, strict=True))
-    found = affine(number(stage), extents)  # type: ignore[arg-type]
+    shape = static(stage.shape)
+    found = affine(number(stage), dict(zip(stage.axes, shape, strict=True)))
     if found is None:
         return None
     order = sorted(range(stage.ndim), key=lambda k: -found.terms.get(stage.axes[k], 0))
@@ -182,7 +202,7 @@ def _numbering(stage: Tensor) -> list[int] | None:
         if stage.shape[k] != 1:
             if found.terms.get(stage.axes[k]) != step:
                 return None
-            step *= stage.shape[k]  # type: ignore[assignment]
+            step *= shape[k]
     return order
 
 

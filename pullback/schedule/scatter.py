@@ -19,15 +19,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pullback.schedule.cost import element_cost, worth_threads
+from pullback.schedule.describe import is_vectorized, moved_bytes, moving, named, tasks_of
 from pullback.schedule.elementwise import nest
-from pullback.schedule.group import Group, same_axes
+from pullback.schedule.group import Group, bytes_of, same_axes
 from pullback.schedule.pointwise import buffer_readers, tasks
 from pullback.te.graph import Lower, combine, identity, loads_of, stages
-from pullback.te.tensor import Reduce, Tensor, TensorLoad
+from pullback.te.tensor import Reduce, ReduceAxis, Tensor, TensorLoad
 from pullback.tir import For, If, Let, PrimExpr, PrimFunc, Stmt, Var, as_expr, minimum, seq, store
+from pullback.tir.description import Description, Nest
 from pullback.tir.expr import Binary, FloatImm, IntImm, Select, nbytes
+from pullback.tir.static import is_static, static
 from pullback.tir.visitor import substitute, walk
 
 _BLOCK = 8  # vectors of columns in a block
@@ -53,7 +57,8 @@ def terms_of(stage: Tensor) -> Terms | None:
     if not isinstance(condition, Binary) or condition.kind != "eq":
         return None
     neutral = identity(reduce.kind, stage.dtype)
-    if not isinstance(other, (FloatImm, IntImm)) or other.value != neutral.value:  # type: ignore[attr-defined]
+    constants = (FloatImm, IntImm)
+    if not isinstance(other, constants) or not isinstance(neutral, constants) or other.value != neutral.value:
         return None
     for index, row in ((condition.a, condition.b), (condition.b, condition.a)):
         at = next((k for k, axis in enumerate(stage.axes) if axis is row), None)
@@ -96,8 +101,8 @@ class Scatter:
             return None
         (stage,) = group.reductions
         terms, begin = terms_of(stage), begin_of(group.outputs[0], stage)
-        sizes = (*stage.shape, *(a.extent for a in stage.body.axes))  # type: ignore[union-attr]
-        if terms is None or begin is None or not all(isinstance(s, int) for s in sizes):
+        reduced = stage.body.axes if isinstance(stage.body, Reduce) else ()
+        if terms is None or begin is None or not is_static((*stage.shape, *(a.extent for a in reduced))):
             return None
         return Scatter(group, stage, terms, begin)
 
@@ -106,12 +111,49 @@ class Scatter:
         return self.group.outputs[0]
 
     def lower(self, name: str) -> PrimFunc:
-        return self.group.function(name, seq(self._begun(), self._added()))
+        return self.group.function(name, seq(*self.loops))
+
+    @cached_property
+    def loops(self) -> tuple[Stmt, Stmt]:
+        """What writes the rows' beginnings, and what adds the terms."""
+        return self._begun(), self._added()
+
+    def describe(self) -> Description:
+        begun, added = self.loops
+        machine, shape = self.group.machine, self.stage.shape
+        axes = named(self.stage.axes, shape)
+        last = axes[-1][0] if axes else None
+        size = bytes_of(self.group.buffers[self.output])
+        begin = max(element_cost([self.stage]) * self._elements, machine.memory_ns(size))
+        add = max(element_cost(self.group.stages) * self._additions, machine.memory_ns(moved_bytes(self.group)))
+        nests = [
+            Nest(axes, begin, loops="beginnings", vector_axis=last, tasks=tasks_of(begun)),
+            Nest(
+                axes, add, named([a.var for a in self._terms], [a.extent for a in self._terms]), loops="terms in order",
+                vector_axis=last if is_vectorized(added) else None, tasks=tasks_of(added),
+            ),
+        ]  # fmt: skip
+        return moving("scatter", self.group, nests)
+
+    @property
+    def _elements(self) -> int:
+        return _product(self.stage.shape)
+
+    @property
+    def _terms(self) -> Sequence[ReduceAxis]:
+        assert isinstance(self.stage.body, Reduce)
+        return self.stage.body.axes
+
+    @property
+    def _additions(self) -> int:
+        """Each term goes to one row."""
+        kept = [s for k, s in enumerate(self.stage.shape) if k != self.terms.row]
+        return _product([*kept, *(a.extent for a in self._terms)])
 
     def _begun(self) -> Stmt:
         axes = [Var(f"i{k}") for k in range(self.stage.ndim)]
         begin = self._inlined(self.begin, self.output.axes, axes)
-        threads = worth_threads(element_cost([self.stage]) * math.prod(self.stage.shape))  # type: ignore[arg-type]
+        threads = worth_threads(element_cost([self.stage]) * self._elements)
         return nest(axes, list(self.stage.shape), store(self.group.buffers[self.output], axes, begin), threads)
 
     def _added(self) -> Stmt:
@@ -120,7 +162,8 @@ class Scatter:
         assert isinstance(reduce, Reduce)
         kept = [k for k in range(stage.ndim) if k != at]
         by_columns = bool(kept) and kept[-1] == stage.ndim - 1
-        columns: int = stage.shape[-1] if by_columns else 1  # type: ignore[assignment]
+        shape = static(stage.shape)
+        columns = shape[-1] if by_columns else 1
         width = max(1, min(columns, _BLOCK * self.group.machine.vector_bytes // nbytes(stage.dtype)))
         block, lane, row = Var("block"), Var("j"), Var("row", self.terms.index.dtype)
         outer = kept[:-1] if by_columns else kept
@@ -139,11 +182,15 @@ class Scatter:
             body = For(lane, size, body)
         for axis in reversed(reduce.axes):
             body = For(axis.var, as_expr(axis.extent), body)
-        sizes: list[int] = [stage.shape[k] for k in outer]  # type: ignore[misc]
-        count = math.prod(a.extent for a in reduce.axes) * columns * math.prod(sizes)
-        threads = worth_threads(element_cost(self.group.stages) * count)
+        sizes = [shape[k] for k in outer]
+        threads = worth_threads(element_cost(self.group.stages) * self._additions)
         return tasks([*(stage.axes[k] for k in outer), block], [*sizes, -(-columns // width)], body, threads)
 
     def _inlined(self, expr: PrimExpr, axes: Sequence[Var], places: Sequence[PrimExpr]) -> PrimExpr:
         """A part of an element at these indices, over the kernel's buffers."""
         return Lower(buffer_readers(self.group)).expr(substitute(expr, dict(zip(axes, places, strict=True))))
+
+
+def _product(sizes: Sequence[int | PrimExpr]) -> int:
+    """Of sizes that :meth:`Scatter.recognize` has seen to be numbers."""
+    return math.prod(s for s in sizes if isinstance(s, int))

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from pullback.tir.figures import FEW_REGISTERS
+
 _EDGE = 0.03, 0.01  # of the time: what an edge costs at the least, and of plain products in large tiles
 
 
@@ -59,7 +61,7 @@ def _alone(vectors: int, registers: int, reads: Reads) -> float:
     """What tiles of one vector take besides: for each multiply-add they load a broadcast, and their terms are steps of
     a loop one by one (on znver3, 16 products whose best tile seemed to be one: 0.69 to 0.96 with two or three). In
     windows, rows that lie side by side make up for it."""
-    return 1.15 if reads.plain and vectors == 1 and registers <= 16 else 1.0
+    return 1.15 if reads.plain and vectors == 1 and registers <= FEW_REGISTERS else 1.0
 
 
 def waits(chains: int, registers: int, plain: bool = False) -> float:
@@ -70,7 +72,7 @@ def waits(chains: int, registers: int, plain: bool = False) -> float:
     24 176). In ``plain`` products tiles of fewer chains also load more for each of them from farther caches: ``36/c²``
     (68 products, most of them of 128 rows, in tiles of 24 rather than 16: 0.98 of the time, to 0.82). With 16 registers
     of 256 bits it is not seen (on znver3: 8 chains 97, 9 97, 10 98, 12 98)."""
-    return 1 + (36 if plain else 24) / chains**2 if registers > 16 else 1.0
+    return 1 + (36 if plain else 24) / chains**2 if registers > FEW_REGISTERS else 1.0
 
 
 def _step(rows: int, vectors: int, registers: int, reads: Reads) -> float:
@@ -85,7 +87,7 @@ def _step(rows: int, vectors: int, registers: int, reads: Reads) -> float:
     takes 0.97 to 1.03 of the time of 6 by 2).
     """
     chains, loads = rows * vectors, rows + vectors
-    if registers > 16:
+    if registers > FEW_REGISTERS:
         cycles = max(chains / 2, loads / 2, 2.0 * vectors if reads.again else 0.0, 4.0)
         cycles *= waits(chains, registers, reads.plain)
     else:
@@ -112,7 +114,7 @@ def tiles(
             width = min(vectors * lanes, columns) if columns < lanes else vectors * lanes
             own = again if rows > m else once
             step = functools.partial(_step, registers=registers, reads=own)
-            least = _EDGE[own.plain and registers > 16]
+            least = _EDGE[own.plain and registers > FEW_REGISTERS]
             cycles = _alone(vectors, registers, own) * _cycles(rows, columns, m, vectors, lanes, step, least)
             yield cycles, Tile(m, width)
 

@@ -219,7 +219,7 @@ def ExternFunc(name: str) -> str:  # noqa: N802
 
 def call(op: str, args: Sequence[Any], attrs: Mapping[str, Any], sinfo_args: Sequence[Any] = ()) -> _expr.Call:
     """A call just as given, with no defaults filled in: what the printer writes for calls no op builds."""
-    operands = _expr.Tuple(args).fields
+    operands = _expr.Tuple(builtins.tuple(args)).fields
     return _expr.Call(Op.get(op), operands, attrs, _infos(sinfo_args))
 
 

@@ -23,6 +23,16 @@ NO_SOURCE_HINT = (
     "notebook cell, or pass its text to pullback.script.from_source"
 )
 
+_PLACED = (
+    ast.expr,
+    ast.stmt,
+    ast.arg,
+    ast.keyword,
+    ast.alias,
+    ast.ExceptHandler,
+    ast.pattern,
+)
+
 
 class Source:
     """The lines of one file, or of a string, with its syntax tree.
@@ -63,17 +73,19 @@ class Source:
     @property
     def expression(self) -> ast.expr:
         """The expression of an inline source."""
-        return self.tree.body[0].value  # type: ignore[attr-defined]
+        (statement,) = self.tree.body
+        assert isinstance(statement, ast.Expr)
+        return statement.value
 
     def span(self, node: ast.AST) -> Span | None:
         """The place of a syntax node; of one that covers several lines, the part on the first."""
-        line = getattr(node, "lineno", None)
-        if line is None or self.file == "<string>":
+        if not isinstance(node, _PLACED) or self.file == "<string>":
             return self.at
+        line = node.lineno
         text = self._line(line)
-        same_line = node.end_lineno == line  # type: ignore[attr-defined]
-        end = _characters(text, node.end_col_offset) if same_line else len(text.rstrip())  # type: ignore[attr-defined]
-        return self._span(line, _characters(text, node.col_offset), end)  # type: ignore[attr-defined]
+        last = node.end_col_offset if node.end_lineno == line else None
+        end = len(text.rstrip()) if last is None else _characters(text, last)
+        return self._span(line, _characters(text, node.col_offset), end)
 
     def span_of_name(self, node: Definition) -> Span | None:
         """The place of the name in ``def name`` or ``class name``."""

@@ -130,7 +130,7 @@ class Attention:
         )
         dk = self._over_rows(dx, self.query, self.key, "dkey")
         dv = self._over_rows(p, dy, self.value, "dvalue")
-        return tuple(_cast(t, a.dtype) for t, a in ((dq, self.query), (dk, self.key), (dv, self.value)))  # type: ignore[return-value]
+        return _cast(dq, self.query.dtype), _cast(dk, self.key.dtype), _cast(dv, self.value.dtype)
 
     def _over_rows(self, factor: Tensor, rows: Tensor, like: Tensor, name: str) -> Tensor:
         """Σ over the heads g of a group and the rows i of factor[b, n, i, j] · rows[b, i, n, h]."""

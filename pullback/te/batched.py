@@ -25,9 +25,8 @@ def batched(outputs: Sequence[Tensor], mapped: Mapping[Tensor, Tensor], size: in
 
 def _batched(stage: Tensor, found: Mapping[Tensor, Tensor], size: int | PrimExpr) -> Tensor:
     index = Var("batch")
-    body = _AtIndex(found, index).expr(body_expr(stage))
-    if isinstance(stage.body, Reduce):
-        body = Reduce(stage.body.kind, body, stage.body.axes)  # type: ignore[assignment]
+    element = _AtIndex(found, index).expr(body_expr(stage))
+    body = Reduce(stage.body.kind, element, stage.body.axes) if isinstance(stage.body, Reduce) else element
     return Tensor(stage.name, (size, *stage.shape), stage.dtype, (index, *stage.axes), body)
 
 

@@ -20,7 +20,7 @@ def concatenation(tensors: Sequence[Tensor], axis: int, total: int | PrimExpr) -
             local = clamp(i[axis] - offset, size) if len(parts) > 1 else i[axis]
             offset = offset + size
             pieces.append((t[(*i[:axis], local, *i[axis + 1 :])], offset))
-        result = pieces[-1][0]
+        result: PrimExpr = pieces[-1][0]
         for value, end in reversed(pieces[:-1]):
             result = select(i[axis] < end, value, result)
         return result

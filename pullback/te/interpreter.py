@@ -17,8 +17,8 @@ from pullback.ir.errors import InternalError
 from pullback.runtime.dtype import numpy_dtype
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
 from pullback.tir import pairs, philox
+from pullback.tir.arithmetic import maximum, minimum, power
 from pullback.tir.expr import INTEGERS, Binary, Call, Cast, FloatImm, IntImm, PrimExpr, Select, Var, is_float
-from pullback.tir.interpreter import maximum, minimum, power
 
 
 @deep

@@ -41,7 +41,7 @@ def naive_kernel(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor])
         if stage not in buffers:
             buffers[stage] = Buffer(_identifier(stage.name), stage.shape, stage.dtype, "workspace")
             scratch.append(buffers[stage])
-    lower = Lower({t: (lambda i, b=b: b[i]) for t, b in buffers.items()})  # type: ignore[misc]
+    lower = Lower({t: b.__getitem__ for t, b in buffers.items()})
     body = seq(*(_stage(s, buffers[s], lower) for s in order), *(_copy(a, b) for a, b in copies))
     for buffer in reversed(scratch):
         body = Allocate(buffer, body)

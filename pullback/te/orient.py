@@ -68,8 +68,8 @@ class _Turn(Mutator):
             order = self.orders[tensor]
             source = self.expr(body_expr(tensor))
             body = Reduce(tensor.body.kind, source, tensor.body.axes) if isinstance(tensor.body, Reduce) else source
-            shape, axes = (tuple(part[k] for k in order) for part in (tensor.shape, tensor.axes))
-            self._turned[tensor] = Tensor(tensor.name, shape, tensor.dtype, axes, body)  # type: ignore[arg-type]
+            shape, axes = tuple(tensor.shape[k] for k in order), tuple(tensor.axes[k] for k in order)
+            self._turned[tensor] = Tensor(tensor.name, shape, tensor.dtype, axes, body)
         return self._turned[tensor]
 
     def _expr(self, node: PrimExpr) -> PrimExpr:

@@ -20,7 +20,7 @@ import numpy as np
 
 from pullback.te.tensor import Tensor, compute
 from pullback.tir import philox
-from pullback.tir.expr import Binary, Call, IntImm, PrimExpr, as_expr, call, cast, const
+from pullback.tir.expr import Binary, Call, Cast, IntImm, PrimExpr, as_expr, call, cast, const
 
 LANES = 16
 
@@ -101,10 +101,21 @@ def draws(tensor: Tensor) -> bool:
     return isinstance(tensor.body, Call) and tensor.body.name == philox.INTRINSIC
 
 
+def draw_of(stage: Tensor) -> Call:
+    """The call that a stage's element is which :func:`draws`."""
+    assert isinstance(stage.body, Call)
+    return stage.body
+
+
+def _uncast(expr: PrimExpr) -> PrimExpr:
+    assert isinstance(expr, Cast)
+    return expr.value
+
+
 def number(tensor: Tensor) -> PrimExpr:
     """The row-major number of an element of :func:`bits`, in the axes of its stage; in a shard of runs of whole groups,
     the number that it has in the shard."""
-    low: Any = tensor.body.args[1]  # type: ignore[union-attr]
+    low = draw_of(tensor).args[1]
     block: Any = low.a if isinstance(low, Binary) else low
     return block.value if isinstance(block.value, IntImm) else block.value.b.a
 
@@ -121,10 +132,10 @@ class Runs:
 
 def runs(tensor: Tensor) -> Runs | None:
     """The runs of a shard of whole groups; None: it is the whole array, or elements count one by one."""
-    low: Any = tensor.body.args[1]  # type: ignore[union-attr]
+    low = draw_of(tensor).args[1]
     if not isinstance(low, Binary):
         return None
-    first: Any = low.b.value  # type: ignore[attr-defined]
+    first: Any = _uncast(low.b)
     skip = 0
     if first.kind == "add":
         first, skip = first.a, first.b.b.value

@@ -25,6 +25,11 @@ def assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float =
     np.testing.assert_allclose(actual, desired, rtol=rtol, atol=atol, verbose=verbose)
 
 
+def _numbered(arrays: Sequence[np.ndarray] | dict[str, np.ndarray]) -> dict[Any, np.ndarray]:
+    """By their names, or numbers."""
+    return dict(arrays) if isinstance(arrays, dict) else dict(enumerate(arrays))
+
+
 def check_numerical_grads(
     function: Callable[..., float],
     input_values: Sequence[np.ndarray] | dict[str, np.ndarray],
@@ -44,8 +49,7 @@ def check_numerical_grads(
     named = isinstance(input_values, dict)
     if named != isinstance(grad_values, dict) or len(input_values) != len(grad_values):
         raise ArgumentError("check_numerical_grads: inputs and gradients must correspond")
-    values = dict(input_values if named else enumerate(input_values))
-    grads = dict(grad_values if named else enumerate(grad_values))
+    values, grads = _numbered(input_values), _numbered(grad_values)
 
     def at(changed: dict[Any, np.ndarray]) -> float:
         found = function(**changed) if named else function(*changed.values())

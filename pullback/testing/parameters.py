@@ -56,7 +56,7 @@ def parameters(*value_sets: Sequence[Any], ids: Sequence[str] | None = None) -> 
             return values[common][i]
 
         argument = inspect.Parameter(common, inspect.Parameter.KEYWORD_ONLY)
-        found.__signature__ = inspect.Signature([argument])  # type: ignore[attr-defined]  # what pytest looks at
+        vars(found)["__signature__"] = inspect.Signature([argument])  # what pytest looks at
         return pytest.fixture(found)
 
     return [part(i) for i in range(len(value_sets[0]))]

@@ -87,7 +87,7 @@ class _Trace:
             self.visit(node.body, _Point(time, {**values, node.var: iteration}, (*outer, *inner), mask))
         elif isinstance(node, Let):
             self.loads(node.value, at)
-            values = at.values
+            values = dict(at.values)
             if node.var.dtype == "int64" and not _has_loads(node.value):
                 values = {**values, node.var: self.value(node.value, at)}
             self.visit(node.body, _Point(at.time + 1, values, at.unordered, at.mask))

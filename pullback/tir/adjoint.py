@@ -26,19 +26,18 @@ stand in the way are taken in lanes (``summed.py``). Adjoints of half-precision 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pullback.ir.errors import DifferentiationError
+from pullback.ir.node import Node
 from pullback.tir.checked import inside_choices
 from pullback.tir.derivative import DENSE, MASKED, THINNED, contributions
 from pullback.tir.equality import Equality
 from pullback.tir.expr import (
     Buffer,
     BufferLoad,
-    FloatImm,
-    IntImm,
     PrimExpr,
     Var,
     as_expr,
@@ -51,6 +50,7 @@ from pullback.tir.extents import greatest
 from pullback.tir.gathered import Part, nest_of, stencil
 from pullback.tir.independent import independent
 from pullback.tir.lanes import independent_lanes, reads_no_others
+from pullback.tir.naming import named
 from pullback.tir.overwritten import overwriting
 from pullback.tir.polynomial import key
 from pullback.tir.stmt import (
@@ -122,7 +122,7 @@ class _Adjoint:
             if isinstance(node, Let) and not is_float(node.var.dtype):
                 self.names[node.var] = substitute(node.value, self.names)
         self.active = self._active(nodes)
-        uses = self._uses(nodes)
+        uses = self._uses(n for n in nodes if isinstance(n, Stmt))
         self.needed = {load.buffer for found in uses.values() for load in found}
         self.needed |= self._rather_kept(self.body, ())
         self.recomputed = {n for n in nodes if isinstance(n, (Let, If)) and self._is_there(n)}
@@ -132,7 +132,7 @@ class _Adjoint:
 
     # -- what matters
 
-    def _active(self, nodes: Sequence[Stmt]) -> set[Buffer | Var]:
+    def _active(self, nodes: Sequence[Node]) -> set[Buffer | Var]:
         """What depends on a wanted input: buffers and names of float type."""
         active: set[Buffer | Var] = {self.inputs[k] for k in self.wanted}
         while True:
@@ -151,7 +151,7 @@ class _Adjoint:
     def _moves(value: PrimExpr, active: set[Buffer | Var]) -> bool:
         return any((n.buffer if isinstance(n, BufferLoad) else n) in active for n in distinct(value) if _is_leaf(n))
 
-    def _uses(self, nodes: Sequence[Stmt]) -> dict[Stmt, list[BufferLoad]]:
+    def _uses(self, nodes: Iterable[Stmt]) -> dict[Stmt, list[BufferLoad]]:
         """What derivatives and indices read, of memory that is written, when the way back comes to a statement."""
         uses: dict[Stmt, list[BufferLoad]] = {}
         one = Var("d", "float64")
@@ -252,11 +252,11 @@ class _Adjoint:
         begin, floats = [], [b for b in self.outputs if is_float(b.dtype)]
         for output, seed in zip(floats, seeds, strict=True):
             if output in self.sums:
-                begin.append(_filled(self.sums[output], lambda i, s=seed: s[i]))
+                begin.append(_filled(self.sums[output], seed.__getitem__))
         begin += [_filled(self.sums[self.inputs[k]]) for k in self.wanted]
         begin += [_filled(buffer) for buffer in self.padded]
         end = [
-            _filled(result, lambda i, s=self.sums[self.inputs[k]]: s[i])
+            _filled(result, self.sums[self.inputs[k]].__getitem__)
             for k, result in zip(self.wanted, results, strict=True)
             if self.sums[self.inputs[k]] is not result
         ]
@@ -325,14 +325,15 @@ class _Adjoint:
 
     def tape(self, node: Stmt, dtype: str, loops: tuple[For, ...]) -> BufferLoad:
         """A place on the tape of a statement for each iteration of the loops around it."""
-        sizes = self._sizes(loops)
-        for around, size in zip(loops, sizes, strict=True):
+        sizes = []
+        for around, size in zip(loops, self._sizes(loops), strict=True):
             if size is None:
                 raise DifferentiationError(
                     f"values of {self.function.name} have to be kept for its gradient, but how many iterations there"
                     f" are over {around.var.name} is not known",
                     span=around.span,
                 )
+            sizes.append(size)
         buffer = Buffer(f"tape{len(self.tapes)}", tuple(sizes) or (1,), dtype, "workspace")
         place = tuple(f.var for f in loops) or (as_expr(0),)
         self.tapes[node] = _Tape(buffer, place)
@@ -418,19 +419,17 @@ class _Adjoint:
             return None
         d, equal = Var("d", body.value.dtype), Equality()
         stays, degree = self._staying(body, d, (*loops, *nest))
-        found = [
-            (leaf, self._sum_of(leaf), part)
-            for leaf, part in contributions(body.value, d, degree)
-            if leaf is not stays and self._sum_of(leaf) is not None
-        ]
-        if not all(isinstance(leaf, BufferLoad) for leaf, *_ in found):
+        sums = [(a, self._sum_of(a), part) for a, part in contributions(body.value, d, degree) if a is not stays]
+        wanted = [(leaf, buffer, part) for leaf, buffer, part in sums if buffer is not None]
+        found = [(leaf, buffer, part) for leaf, buffer, part in wanted if isinstance(leaf, BufferLoad)]
+        if len(found) < len(wanted):
             return None
-        given = [Part(buffer, leaf.indices, equal(part)) for leaf, buffer, part in found]  # type: ignore[union-attr, arg-type]
+        given = [Part(buffer, leaf.indices, equal(part)) for leaf, buffer, part in found]
         parts = {equal(part): part for *_, part in found}
         whole = stencil(nest, Part(total, body.indices, -1), given, self.names)
         if whole is None:
             return None
-        names, values = _named(list(parts.values()))
+        names, values = named(list(parts.values()))
         spread = seq(
             None if stays is not None else store(total, body.indices, const(0, total.dtype)),
             *(
@@ -469,9 +468,9 @@ class _Adjoint:
     def added(self, value: PrimExpr, d: PrimExpr, degree: int, stays: PrimExpr | None = None) -> list[Stmt]:
         """To the adjoint of what ``value`` reads, its part of ``d``; but not to that of ``stays``, the old value in
         ``b[i] = b[i] + …``, which has ``d`` already."""
-        found = [(leaf, self._sum_of(leaf), part) for leaf, part in contributions(value, d, degree)]
-        found = [(leaf, total, part) for leaf, total, part in found if total is not None and leaf is not stays]
-        names, parts = _named([part for *_, part in found])
+        sums = [(leaf, self._sum_of(leaf), part) for leaf, part in contributions(value, d, degree)]
+        found = [(leaf, total, part) for leaf, total, part in sums if total is not None and leaf is not stays]
+        names, parts = named([part for *_, part in found])
         stores = []
         for (leaf, total, _), part in zip(found, parts, strict=True):
             place = leaf.indices if isinstance(leaf, BufferLoad) else (as_expr(0),)
@@ -483,41 +482,6 @@ class _Adjoint:
 
     def _is_overwritten(self, expr: PrimExpr) -> bool:
         return any(load.buffer in self.written for load in loads(expr))
-
-
-def _named(parts: list[PrimExpr]) -> tuple[list[tuple[Var, PrimExpr]], list[PrimExpr]]:
-    """The expressions with names for what they share, and what the names stand for, each after those in it."""
-    seen: dict[int, int] = {}
-    order: list[PrimExpr] = []
-
-    def visit(node: PrimExpr) -> None:
-        seen[id(node)] = seen.get(id(node), 0) + 1
-        if seen[id(node)] == 1:
-            for child in children(node):
-                visit(child)  # type: ignore[arg-type]
-            order.append(node)
-
-    for part in parts:
-        visit(part)
-    names: list[tuple[Var, PrimExpr]] = []
-    naming = _Naming()
-    for node in order:
-        if seen[id(node)] > 1 and not isinstance(node, (Var, IntImm, FloatImm)):
-            names.append((Var(f"t{len(names)}", node.dtype), naming.expr(node)))
-            naming.names[id(node)] = names[-1][0]
-    return names, [naming.expr(part) for part in parts]
-
-
-class _Naming(Mutator):
-    """Replaces expressions, known by identity, by their names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: dict[int, Var] = {}
-
-    def expr(self, node: PrimExpr) -> PrimExpr:
-        name = self.names.get(id(node))
-        return super().expr(node) if name is None else name
 
 
 class _Serial(Mutator):
@@ -594,8 +558,8 @@ def _first(buffer: Buffer) -> BufferLoad:
     return buffer[tuple(as_expr(0) for _ in buffer.shape)]
 
 
-def loads(node: object) -> list[BufferLoad]:
-    return [n for n in distinct(node) if isinstance(n, BufferLoad)]  # type: ignore[arg-type]
+def loads(node: Node) -> list[BufferLoad]:
+    return [n for n in distinct(node) if isinstance(n, BufferLoad)]
 
 
 def _is_leaf(node: object) -> bool:
@@ -604,7 +568,8 @@ def _is_leaf(node: object) -> bool:
 
 def _value_of(node: Stmt) -> PrimExpr:
     """Of a store or a name its value, of an If its condition."""
-    return node.condition if isinstance(node, If) else node.value  # type: ignore[attr-defined]
+    assert isinstance(node, (If, Let, BufferStore))
+    return node.condition if isinstance(node, If) else node.value
 
 
 def _wide(dtype: str) -> str:

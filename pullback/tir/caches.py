@@ -2,5 +2,6 @@
 
 LINE = 64  # bytes that come into a cache together
 PAGE = 4096  # bytes from one line of a set of the nearest cache to the next one; prefetchers stay within a page
-NEAR = 16 << 10  # bytes that stay in the nearest cache beside what else is there
-FAR = 1 << 18  # bytes that the nearest caches of a few threads don't hold
+FIRST = 32 << 10  # bytes of data that the nearest cache of every core holds, at the least
+NEAR = FIRST // 2  # bytes that stay there beside what else is there
+FAR = 8 * FIRST  # bytes that the nearest caches of a few threads don't hold

@@ -24,6 +24,7 @@ import numpy as np
 from pullback.ir.depth import deep
 from pullback.tir.expr import ARITHMETIC, Binary, Buffer, BufferLoad, Call, PrimExpr, Var, is_float, nbytes
 from pullback.tir.interpreter import evaluate
+from pullback.tir.static import static
 from pullback.tir.stmt import BufferStore, For, If, Let, PrimFunc, Stmt
 from pullback.tir.visitor import children, walk
 
@@ -60,7 +61,7 @@ def count(function: PrimFunc) -> Count | None:
 
 def _touched(buffer: Buffer, accesses: int) -> int:
     """Bytes of a buffer that so many accesses reach at most."""
-    size = math.prod(int(s) for s in buffer.shape)  # type: ignore[arg-type]
+    size = math.prod(static(buffer.shape))
     return int(min(size, accesses)) * nbytes(buffer.dtype)
 
 

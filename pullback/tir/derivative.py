@@ -124,8 +124,8 @@ def _parts(node: PrimExpr, d: PrimExpr, degree: int) -> Iterator[tuple[PrimExpr,
             yield operand, part, MASKED
     elif isinstance(node, (Binary, Call)):
         guarded = degree >= (MASKED if _product_of(node) else THINNED)
-        for operand, part in _of_operator(node, _Adjoint(d, guarded)):
-            yield operand, part.expr, degree
+        for operand, adjoint in _of_operator(node, _Adjoint(d, guarded)):
+            yield operand, adjoint.expr, degree
 
 
 def _of_operator(node: Binary | Call, d: _Adjoint) -> Iterator[tuple[PrimExpr, _Adjoint]]:

@@ -17,14 +17,15 @@ def greatest(expr: PrimExpr, extents: Mapping[Var, PrimExpr]) -> int | None:
         if bound is not None:
             intervals[var] = (0, max(0, bound[1] - 1))
     sides = [as_expr(expr)]
-    while any(_is_min(side) for side in sides):  # one side that is known is enough
-        sides = [s for side in sides for s in ((side.a, side.b) if _is_min(side) else (side,))]  # type: ignore[attr-defined]
+    while any(len(_sides(side)) > 1 for side in sides):  # one side that is known is enough
+        sides = [s for side in sides for s in _sides(side)]
     found = [bound[1] for side in sides if (bound := interval(side, intervals)) is not None]
     return max(0, min(found)) if found else None
 
 
-def _is_min(expr: PrimExpr) -> bool:
-    return isinstance(expr, Binary) and expr.kind == "min"
+def _sides(expr: PrimExpr) -> tuple[PrimExpr, ...]:
+    """The sides of a minimum, or the expression."""
+    return (expr.a, expr.b) if isinstance(expr, Binary) and expr.kind == "min" else (expr,)
 
 
 def interval(expr: PrimExpr, known: Mapping[Var, Interval]) -> Interval | None:

@@ -18,6 +18,7 @@ from functools import cached_property
 
 from pullback.tir.expr import Buffer, IntImm, PrimExpr, Var, const
 from pullback.tir.polynomial import Polynomial
+from pullback.tir.static import number
 from pullback.tir.stmt import For, Stmt, loop, seq, store
 from pullback.tir.visitor import distinct, substitute
 
@@ -69,7 +70,7 @@ class Stencil:
 
     @property
     def extents(self) -> list[int]:
-        return [f.extent.value for f in self.loops]  # type: ignore[attr-defined]
+        return [number(f.extent) for f in self.loops]
 
     @cached_property
     def pads(self) -> list[int]:
@@ -117,7 +118,7 @@ class Stencil:
                 substitute(index, first) + (0 if axis.var is None else low_of[axis.var] - axis.constant)
                 for index, axis in zip(group.parts[0].place, group.axes[0], strict=True)
             )
-            total = group.buffer[place]
+            total: PrimExpr = group.buffer[place]
             for part, axes in zip(group.parts, group.axes, strict=True):
                 constants = {axis.var: axis.constant for axis in axes}
                 back = zip(self.loops, at, self.pads, strict=True)
@@ -162,8 +163,9 @@ def stencil(loops: Sequence[For], target: Part, parts: Sequence[Part], names: Ma
 def _axes(place: Place, variables: set[Var], names: Mapping[Var, PrimExpr]) -> list[_Axis] | None:
     """The axes of a place; None unless each variable is along one axis of its own."""
     axes = [_axis(index, variables, names) for index in place]
-    found = [a.var for a in axes if a is not None and a.var is not None]
-    return axes if None not in axes and len(found) == len(variables) == len(set(found)) else None  # type: ignore[return-value]
+    known = [a for a in axes if a is not None]
+    found = [a.var for a in known if a.var is not None]
+    return known if len(known) == len(axes) and len(found) == len(variables) == len(set(found)) else None
 
 
 def _axis(index: PrimExpr, variables: set[Var], names: Mapping[Var, PrimExpr]) -> _Axis | None:

@@ -73,8 +73,8 @@ class _Accesses:
                 if branch is not None:
                     self._visit(branch, lets, (*path, (node, k)))
         elif isinstance(node, (Seq, For)):
-            for k, part in enumerate(node.stmts if isinstance(node, Seq) else (node.body,)):
-                self._visit(part, lets, (*path, (node, k)))
+            for k, step in enumerate(node.stmts if isinstance(node, Seq) else (node.body,)):
+                self._visit(step, lets, (*path, (node, k)))
         else:
             for child in children(node):
                 if isinstance(child, Stmt):

@@ -10,9 +10,9 @@ unknowns are integers.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-Row = Mapping[Hashable, int]  # factors of the unknowns, and the constant under (); the sum is at least 0
+Row = Mapping[tuple[str, ...], int]  # factors of the unknowns, and the constant under (); the sum is at least 0
 CONSTANT = ()
 _MOST_ROWS = 256
 
@@ -31,14 +31,14 @@ def can_hold(rows: Iterable[Row]) -> bool:
     return False
 
 
-def _growth(system: set[frozenset], unknown: Hashable) -> int:
+def _growth(system: set[frozenset], unknown: tuple[str, ...]) -> int:
     signs = [factor > 0 for row in system for u, factor in row if u == unknown]
     above = sum(signs)
     below = len(signs) - above
     return above * below - above - below
 
 
-def _without(rows: list[dict], unknown: Hashable) -> Iterable[Row]:
+def _without(rows: list[dict], unknown: tuple[str, ...]) -> Iterable[Row]:
     """What follows of the rows for the other unknowns."""
     yield from (row for row in rows if unknown not in row)
     for low in rows:

@@ -11,6 +11,7 @@ The coefficients are minimax polynomials (Remez's algorithm in 60 digits), round
 
 from __future__ import annotations
 
+import builtins
 import functools
 import math
 from collections.abc import Callable
@@ -164,7 +165,7 @@ class Format:
             x = x * x
         return terms[0]
 
-    def nearest(self, x: PrimExpr, factor: float = 1.0, plus: int = 0) -> tuple[PrimExpr, PrimExpr]:
+    def nearest(self, x: PrimExpr, factor: float = 1.0, plus: builtins.int = 0) -> tuple[PrimExpr, PrimExpr]:
         """The integer n next to a small x * factor, as a float, and a word whose low bits are those of n + plus: adding
         1.5 * 2**mantissa + plus rounds, and leaves them in the last places."""
         magic = self.const(1.5 * 2.0**self.mantissa + plus)

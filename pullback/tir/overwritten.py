@@ -116,8 +116,8 @@ def _may_meet(
         is_before = len(use.path) <= len(store.path)
     first, second = Copy(use.path, names), Copy(store.path, names)
     rows = [*first.rows, *second.rows]
-    for a, b in zip(read, written, strict=True):
-        rows += equal(first.of(a), second.of(b))
+    for index, other in zip(read, written, strict=True):
+        rows += equal(first.of(index), second.of(other))
     for loop in common:
         earlier, later = first.of(loop.var), second.of(loop.var)
         if can_hold([*rows, _less(earlier, later)]):

@@ -206,7 +206,7 @@ def _quotient(name: str, atom: PrimExpr, rows: Sequence[Row]) -> list[Row]:
         return []
     whole, by = Polynomial.of(atom.a), atom.b.value
     left = whole.plus(Polynomial({(name,): by}, {name: atom}), -1)
-    found = [left.terms, Polynomial({(): by - 1}, {}).plus(left, -1).terms]
+    found: list[Row] = [left.terms, Polynomial({(): by - 1}, {}).plus(left, -1).terms]
     if not can_hold([Polynomial({(): -1}, {}).plus(whole, -1).terms, *rows]):
         found.append({(name,): 1})
     return found

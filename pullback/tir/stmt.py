@@ -44,6 +44,7 @@ from typing import Any
 from pullback.ir.errors import DTypeError, InternalError, UserError
 from pullback.ir.module import GLOBAL_SYMBOL, without_symbol
 from pullback.ir.node import Node, made_quickly, structural_digest
+from pullback.tir.description import without_description
 from pullback.tir.expr import ADDRESS, Buffer, PrimExpr, Var, as_expr, check_indices, const
 
 FLUSH_SUBNORMALS = "flush_subnormals"  # an attribute of host functions, and of the modules that they are made from
@@ -321,6 +322,7 @@ class PrimFunc(Node):
     numbers of parameters that are only written, and had better not take the place of other things in the caches.
     ``flush_subnormals``: a host function and its kernels take subnormal numbers for zeros, where the CPU can.
     ``poison``: memory of a host function's heap is filled with 0xFF bytes when it is given back.
+    Attribute ``schedule``: a :class:`Description`, what a schedule chose; no part of the structure either.
     """
 
     binds = ("params",)
@@ -359,7 +361,8 @@ class PrimFunc(Node):
         return result
 
     def structural_items(self) -> list[tuple[str, Any]]:
-        return [("params", self.params), ("body", self.body), ("attrs", without_symbol(self.attrs))]
+        attrs = without_description(without_symbol(self.attrs))
+        return [("params", self.params), ("body", self.body), ("attrs", attrs)]
 
 
 def seq(*stmts: Stmt | None) -> Stmt:

@@ -76,9 +76,10 @@ def _is_read_by_none(
     """Whether the loop has no other access of an element than to add to it."""
     stores = [n for n in nodes if isinstance(n, BufferStore) and n.buffer is total.buffer]
     others = [n for n in stores if _added(n) is None]
-    within = {id(n.value.a) for n in stores if n not in others}  # type: ignore[attr-defined]
+    within = {id(n.value.a) for n in stores if n not in others and isinstance(n.value, Binary)}
     loads = [n for n in nodes if isinstance(n, BufferLoad) and n.buffer is total.buffer and id(n) not in within]
-    return all(_are_apart(total.indices, n.indices, [*around, node], names, nodes) for n in (*others, *loads))
+    places = [*(n.indices for n in others), *(n.indices for n in loads)]
+    return all(_are_apart(total.indices, place, [*around, node], names, nodes) for place in places)
 
 
 def _are_apart(
@@ -106,7 +107,9 @@ class _Elsewhere(Mutator):
     def stmt(self, node: Stmt) -> Stmt:
         if not isinstance(node, BufferStore) or node not in self.buffers:
             return super().stmt(node)
-        buffer, value = self.buffers[node], self.expr(_added(node))  # type: ignore[arg-type]
+        added = _added(node)
+        assert added is not None  # that is how it got here
+        buffer, value = self.buffers[node], self.expr(added)
         return store(buffer, (self.place,), buffer[self.place] + value if self.adding else value)
 
 

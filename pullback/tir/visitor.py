@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from operator import is_
-from typing import Any
+from typing import Any, overload
 
 from pullback.ir.depth import deep
 from pullback.ir.node import Node
@@ -46,7 +46,11 @@ def _all_field_names(kind: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
 
 
-def children(node: Node) -> Iterator[Node]:
+@overload
+def children(node: PrimExpr) -> Iterator[PrimExpr]: ...
+@overload
+def children(node: Node) -> Iterator[PrimExpr | Stmt]: ...
+def children(node: Node) -> Iterator[PrimExpr | Stmt]:
     """The direct sub-nodes (expressions and statements) of a node; buffers are not entered."""
     for name in _field_names(type(node)):
         value = getattr(node, name)
@@ -56,7 +60,11 @@ def children(node: Node) -> Iterator[Node]:
             yield from (v for v in value if isinstance(v, (PrimExpr, Stmt)))
 
 
-def walk(node: Node) -> Iterator[Node]:
+@overload
+def walk(node: PrimExpr) -> Iterator[PrimExpr]: ...
+@overload
+def walk(node: Node) -> Iterator[PrimExpr | Stmt]: ...
+def walk(node: Node) -> Iterator[PrimExpr | Stmt]:
     """All sub-nodes in pre-order, the node itself first."""
     return _pre_order(node, (PrimExpr, Stmt))
 
@@ -79,7 +87,11 @@ def _pre_order(node: Any, kinds: type | tuple[type, ...]) -> Iterator[Any]:
                 stack.append(value)
 
 
-def distinct(*nodes: Node) -> Iterator[Node]:
+@overload
+def distinct(*nodes: PrimExpr) -> Iterator[PrimExpr]: ...
+@overload
+def distinct(*nodes: Node) -> Iterator[PrimExpr | Stmt]: ...
+def distinct(*nodes: Any) -> Iterator[Any]:
     """All sub-nodes, the nodes themselves first, those that are shared once: an expression of many shared parts, such
     as a derivative, is large as a tree."""
     stack = list({id(node): node for node in nodes}.values())

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pullback.tir import Buffer, Call, PrimFunc, binary, call, cast, const, loop, select, store
+from pullback.tir.arithmetic import numpy_dtype
 from pullback.tir.expr import (
     ARITHMETIC,
     BITWISE,
@@ -16,7 +17,6 @@ from pullback.tir.expr import (
     is_float,
     is_integer,
 )
-from pullback.tir.interpreter import numpy_dtype
 from tests.codegen.conftest import OF_INTEGERS
 
 N = 131  # eight vectors of sixteen and a tail of three

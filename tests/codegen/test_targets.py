@@ -94,30 +94,13 @@ def test_dots_that_take_longer_than_multiply_adds_are_left_alone(cpu, fast):
     assert can.pair_dot and can.fast_pair_dot == fast
 
 
-@pytest.mark.parametrize(
-    ("cpu", "own", "shared"),
-    [
-        ("znver3", 512, 16),
-        ("znver4", 1024, 16),
-        ("znver5", 1024, 16),
-        ("haswell", 512, 8),
-        ("emeraldrapids", 2048, 4),
-        ("graniterapids", 2048, 8),
-    ],
-)
-def test_caches(cpu, own, shared):
-    """What is known of a core's own second cache, in KiB, and of those that a few cores share, in MiB."""
-    can = Target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}").abilities
-    assert (can.second_bytes, can.cached_bytes) == (own << 10, shared << 20)
-
-
 def test_a_server_whose_model_is_hidden():
     """Its features tell that it is not what LLVM takes it for."""
     hidden = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=rocketlake -mattr=+avx512bf16,+amx-tile").abilities
     shown = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=graniterapids").abilities
-    assert hidden.pair_dot and not hidden.fast_pair_dot and hidden.second_bytes == shown.second_bytes
+    assert hidden.pair_dot and not hidden.fast_pair_dot and hidden.figures.second_bytes == shown.figures.second_bytes
     desktop = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=rocketlake").abilities
-    assert desktop.second_bytes < shown.second_bytes
+    assert desktop.figures.second_bytes < shown.figures.second_bytes
 
 
 @pytest.mark.parametrize("name", TARGETS)

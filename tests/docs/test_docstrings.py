@@ -17,13 +17,9 @@ from pullback.relax.training import Trainer
 from tests.docs.blocks import ROOT
 
 ROOMS = (
-    "pullback",
-    "pullback.nn",
-    "pullback.nn.init",
-    "pullback.optim",
-    "pullback.callbacks",
+    "pullback", "pullback.nn", "pullback.nn.functional", "pullback.nn.init", "pullback.optim", "pullback.callbacks",
     "pullback.relax.training",
-)
+)  # fmt: skip
 CLASSES = (Trainer, nn.Module)  # whose methods are checked too
 SECTION = re.compile(r"^(Args|Returns|Raises|Examples|Deprecated|Yields):\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
 PREAMBLE = compile((ROOT / "docs/site/preamble.py").read_text(encoding="utf-8"), "preamble.py", "exec")
@@ -37,6 +33,7 @@ LAYERS = (
 MOST_USED = (  # these have an example
     *(f"pullback.{n}" for n in ("compile", "grad", "hvp", "jvp", "tensor", "trainer", "value_and_grad", "vjp", "vmap")),
     *(f"pullback.nn.{n}" for n in LAYERS),
+    *(f"pullback.nn.functional.{n}" for n in ("cross_entropy", "linear", "max_pool2d", "pad", "relu", "softmax")),
     *(f"pullback.optim.{n}" for n in ("SGD", "Adam", "AdamW", "RunTime", "ClipByGlobalNorm", "ParameterGroups")),
     *(f"pullback.optim.{n}" for n in ("StepLR", "CosineAnnealingLR", "OneCycleLR", "LinearLR", "SequentialLR")),
     *(f"pullback.callbacks.{n}" for n in ("EarlyStopping", "ModelCheckpoint", "Checkpoint", "CSVLogger")),

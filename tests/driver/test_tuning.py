@@ -20,7 +20,7 @@ from pullback.driver.native import function_key
 from pullback.driver.pipeline import prepare
 from pullback.driver.tune import FEWEST_ROUNDS, Tuned, contractions, least_gain, tune
 from pullback.driver.tuned import forget_choices, store_choices, tuned_choices, tuned_file
-from pullback.schedule.contraction.alternatives import other_tiles
+from pullback.schedule.contraction.plan.alternatives import other_tiles
 from pullback.schedule.tuning import Choice, Choices
 from pullback.script import ir as I
 from pullback.script import relax as R

@@ -152,7 +152,7 @@ def test_what_is_printed(trainer, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     trainer.summary(16)
     trainer.profile_step(X, Y)
-    assert capsys.readouterr().out.count("╭") == 3
+    assert capsys.readouterr().out.count("╭") == 4
     monkeypatch.setattr("pullback.relax.training.summary.in_notebook", lambda: True)
     assert trainer.summary(16).rows and trainer.profile_step(X, Y).calls
     assert capsys.readouterr().out == ""

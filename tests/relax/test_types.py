@@ -21,9 +21,9 @@ from pullback.relax import (
     Var,
 )
 from pullback.relax.matching import bind_sizes, match_info
-from pullback.relax.op.call.call_tir import call_tir
 from pullback.relax.op_calls import as_var, fields_of_tuple, kernel_name, kernel_operands, kernel_sizes, op_of
 from pullback.relax.struct_info import PrimStructInfo, as_int, as_tensor, as_tuple, same_info, symbolic_vars
+from pullback.script import relax as R
 
 N, M = tir.Var("n"), tir.Var("m")
 
@@ -141,13 +141,13 @@ def test_sizes_are_looked_at():
 X = Var("x", info(2, 3))
 SUM = Call(Op.get("add"), (X, X))
 CALLED = Call(Var("f", FuncStructInfo((info(2, 3),), info(2, 3))), (X,))
-KERNEL = call_tir(GlobalVar("k"), Tuple((X,)), info(N), tir_vars=[N])
+KERNEL = R.call_tir(GlobalVar("k"), Tuple((X,)), info(N), tir_vars=[N])
 
 
 def test_what_is_known_of_calls_and_types() -> None:
     assert op_of(SUM) is Op.get("add") and as_var(X) is X and fields_of_tuple(Tuple((X, SUM))) == (X, SUM)
     assert kernel_name(KERNEL) == "k" and kernel_operands(KERNEL) == (X,) and kernel_sizes(KERNEL) == (N,)
-    assert kernel_sizes(call_tir(GlobalVar("k"), Tuple((X,)), info(2))) == ()
+    assert kernel_sizes(R.call_tir(GlobalVar("k"), Tuple((X,)), info(2))) == ()
     assert as_tensor(X.struct_info).static_shape == (2, 3) and as_tuple(PAIR) is PAIR and as_int(3) == 3
     assert tir.Buffer("b", (2, 3), "float16").nbytes == 12
 

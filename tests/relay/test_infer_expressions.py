@@ -9,7 +9,7 @@ import pytest
 
 from pullback import tir
 from pullback.ir import IRModule, Span
-from pullback.ir.errors import ShapeError
+from pullback.ir.errors import ShapeError, UserError
 from pullback.ir.node import structural_equal
 from pullback.relay.adt import Clause, Match, PatternTuple, PatternVar
 from pullback.relay.expr import (
@@ -98,6 +98,19 @@ def test_the_argument_is_not_changed() -> None:
     y = x(3) + const(1.0)
     infer_expr(y)
     assert y.checked_type_ is None
+
+
+def test_a_type_of_a_kind() -> None:
+    pair = infer_expr(Tuple((x(3), x(2, 3))))
+    assert pair.fields[1].checked_as(TensorType).shape == (2, 3)
+    assert pair.checked_as(TupleType).fields == (tensor(3), tensor(2, 3))
+    with pytest.raises(UserError, match=r"a tensor is expected, got a value of type \(Tensor") as raised:
+        pair.checked_as(TensorType)
+    assert "t[0], t[1]" in str(raised.value.hint)
+    with pytest.raises(UserError, match="a function is expected, got a value of type Tensor"):
+        pair.fields[0].checked_as(FuncType)
+    with pytest.raises(UserError, match="the type checker has not run"):
+        x(3).checked_as(TensorType)
 
 
 def test_declared_variables_stay_themselves() -> None:

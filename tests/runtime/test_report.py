@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from pullback.runtime.report import KernelTime, Report, median_run
+from pullback.runtime.report import Chosen, KernelTime, Report, median_run
 
 REPORT = Report.of("main", ["a", "b"], [100, 2100, 4100], 7.0)
 COUNTED = REPORT.with_counts([(20_000, 8_000), None])
@@ -88,3 +88,37 @@ def test_what_takes_least_is_added_up():
     assert rows[-1][:3] == ["6 others", "6", "21.00"]
     assert len(report.rows(most=None)) == 27
     assert sum(float(row[2]) for row in rows) == pytest.approx(report.total)
+
+
+def test_schedules_stand_beside_the_measured_rate(tmp_path):
+    """A row for what has one: GFLOP/s of what multiplies, GB/s of what moves memory."""
+    counts = [(20_000, 8_000), (20_000, 8_000), None]
+    report = Report.of("main", ["mul_1", "copy", "hand"], [100, 2100, 4100, 5100], 7.0).with_counts(counts)
+    product, copy = Chosen("contraction: 2 x 5", 1.0, True), Chosen("elementwise: 1000", 4.0, False)
+    assert report.schedule_table() is None
+    report = report.with_schedules([product, copy, None])
+    assert [call.rates for call in report.calls] == [
+        ("10.0 GFLOP/s", "20.0 GFLOP/s"), ("4.0 GB/s", "2.0 GB/s"), ("", ""),
+    ]  # fmt: skip
+    assert str(report).splitlines()[5:] == [
+        "",
+        "main: schedules",
+        "kernel  measured      estimate      schedule",
+        "mul_1   10.0 GFLOP/s  20.0 GFLOP/s  contraction: 2 x 5",
+        "copy        4.0 GB/s      2.0 GB/s  elementwise: 1000",
+    ]
+    assert "elementwise: 1000" in report._repr_html_()
+    report.chrome_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    wanted = {"FLOPs": 20_000, "bytes": 8_000, "schedule": "elementwise: 1000", "estimate (µs)": 4.0}
+    assert events[1]["args"] == wanted and "schedule" not in events[2]["args"]
+
+
+def test_calls_alike_have_one_schedule_and_the_sum_of_their_estimates():
+    calls = [KernelTime(f"add_{k}", 2.0, 100, 40, None, Chosen("elementwise: 10", 1.0, False)) for k in range(3)]
+    other = KernelTime("add_3", 2.0, 100, 40, None, Chosen("elementwise: 10; 4 tasks", 3.0, False))
+    ((group, count),) = Report("main", (*calls, other), 9.0).groups()
+    assert count == 4 and group.chosen == Chosen("elementwise: 10; and 1 more", 6.0, False)
+    without = KernelTime("add_4", 2.0, 100, 40)
+    ((group, _),) = Report("main", (*calls, without), 9.0).groups()
+    assert group.chosen is None

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import pkgutil
 from typing import Any
 
 import pytest
 
-from pullback.schedule import group
-from pullback.schedule.contraction import blocking, choice, cuts, few_rows, lane_sums, long_sums, rounds, tasks, ways
+from pullback.schedule import contraction, group
+from pullback.schedule.contraction import figures
 
-MODULES = (group, blocking, ways, tasks, lane_sums, long_sums, few_rows, rounds, choice, cuts)
+MODULES = (
+    group,
+    *(importlib.import_module(m.name) for m in pkgutil.walk_packages(contraction.__path__, f"{contraction.__name__}.")),
+)
+
+
+FIGURES = {f.name for f in dataclasses.fields(figures.Figures)}
+COLUMNS = ("_OF_16_REGISTERS", "_OF_32_REGISTERS")  # of the table
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
-    """Replace names in all modules that read them. What is known of a group already stays known: take a new one."""
+    """Replace figures of all machines, and names in all modules that read them. What is known of a group already stays
+    known: take a new one."""
     for name, value in values.items():
+        if name in FIGURES:
+            for column in COLUMNS:
+                monkeypatch.setattr(figures, column, dataclasses.replace(getattr(figures, column), **{name: value}))
+            continue
         having = [module for module in MODULES if hasattr(module, name)]
-        assert having, f"no module of blocking has a {name}"
+        assert having, f"no module of contractions has a {name}"
         for module in having:
             monkeypatch.setattr(module, name, value)

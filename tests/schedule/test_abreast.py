@@ -8,8 +8,9 @@ import pytest
 
 from pullback import tir
 from pullback.schedule.choose import lower
-from pullback.schedule.contraction import abreast
-from pullback.schedule.contraction.blocking import task_count
+from pullback.schedule.contraction.emit import side_by_side
+from pullback.schedule.contraction.plan import finish
+from pullback.schedule.contraction.plan.counts import task_count
 from pullback.schedule.group import Group, Machine
 from pullback.tir.visitor import walk
 from tests.schedule.test_across import check_natively
@@ -26,7 +27,7 @@ SHAPES = [  # N, C, H, W, O, kernel, stride, padding
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small problems are worth them, too."""
-    monkeypatch.setattr(abreast, "worth_threads", lambda nanoseconds: True)
+    monkeypatch.setattr(finish, "worth_threads", lambda nanoseconds: True)
 
 
 def gradient(shape: tuple[int, ...], machine: Machine = SMALL) -> Group:
@@ -61,14 +62,16 @@ def test_they_are_begun_together() -> None:
 def test_loops_of_uneven_numbers_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread would skip most of its turns."""
     together = len(parallel_loops(gradient((4, 5, 9, 12, 6, 3, 2, 1), Machine())))
-    monkeypatch.setattr(abreast, "_UNEVEN", 0)
+    monkeypatch.setattr(side_by_side, "_UNEVEN", 0)
     apart = len(parallel_loops(gradient((4, 5, 9, 12, 6, 3, 2, 1), Machine())))
     assert (together, apart) == (1, 4)
 
 
 def test_threads_are_worth_their_while_for_all_parts_together(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
-    monkeypatch.setattr(abreast, "worth_threads", lambda nanoseconds: bool(asked.append(nanoseconds)))
+    monkeypatch.setattr(finish, "worth_threads", lambda nanoseconds: bool(asked.append(nanoseconds)))
     group = gradient((4, 5, 9, 12, 6, 3, 2, 1), Machine())
+    expected = sum(problem.nanoseconds for problem, _ in parts_of(group))
+    asked.clear()
     assert parallel_loops(group) == []
-    assert asked == [pytest.approx(sum(problem.nanoseconds for problem, _ in parts_of(group)))]
+    assert asked == [pytest.approx(expected)]

@@ -7,8 +7,8 @@ import pytest
 
 from pullback import te, tir
 from pullback.schedule.choose import recognize
-from pullback.schedule.contraction import ahead
-from pullback.schedule.contraction.rounds import ROUND
+from pullback.schedule.contraction.emit import prefetch as ahead
+from pullback.schedule.contraction.figures import Figures
 from pullback.schedule.group import Machine
 from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.visitor import walk
@@ -22,9 +22,9 @@ from tests.schedule.test_schedules import group_of, run
 def test_what_is_touched_after_the_sums_is_asked_for_before(m, n, terms, rounds, monkeypatch):
     """The result, and a matrix added to it, each line; not a small row, nor what lies across the columns. Among many
     terms the lines of one row after those of another, before them all that is left."""
-    monkeypatch.setattr(ahead, "STREAM", 4 * n)
+    limit(monkeypatch, streamed=4 * n)
     if rounds:
-        limit(monkeypatch, SECOND=1, ROUND=ROUND._replace(depth=terms // 2))
+        limit(monkeypatch, l2=1, k_block=Figures().k_block._replace(depth=terms // 2))
     a, b, axis = te.placeholder((m, terms), name="a"), te.placeholder((terms, n), name="b"), te.reduce_axis(terms)
     c, across = te.placeholder((m, n), name="c"), te.placeholder((n, m), name="across")
     row = te.placeholder((n,), name="row")
@@ -51,7 +51,7 @@ def test_columns_from_a_farther_cache_are_asked_for_some_terms_before(first, reg
     """Each line of them, but those of the first terms, and the last column, as rows begin within lines; in places that
     exist."""
     m, k, n = 13, 20, 127
-    monkeypatch.setattr(ahead, "FIRST", first)
+    limit(monkeypatch, l1=first)
     a, b = te.placeholder((k, m) if left else (m, k), name="a"), te.placeholder((k, n), name="b")
     axis, asked = te.reduce_axis(k), set()
 

@@ -9,7 +9,7 @@ import pytest
 
 from pullback.ir.errors import InternalError
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.alternatives import choice_of, chosen, other_tasks, other_tiles
+from pullback.schedule.contraction.plan.alternatives import choice_of, chosen, other_tasks, other_tiles
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.tuning import Choice, Choices
 from pullback.tir import interpreter

@@ -13,14 +13,16 @@ from pullback.codegen import compile_assembly, emit_module
 from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.blocking import REGION_BYTES, region_bytes, round_count, task_count, tasks_of_rows
-from pullback.schedule.contraction.choice import _along, blocking_of, cost
-from pullback.schedule.contraction.columns import Moves, columns_of
-from pullback.schedule.contraction.long_sums import jumps
-from pullback.schedule.contraction.problem import Problem
-from pullback.schedule.contraction.region import Region
-from pullback.schedule.contraction.rounds import ROUND, Round
-from pullback.schedule.contraction.skip import Skip
+from pullback.schedule.contraction.emit.region import Region
+from pullback.schedule.contraction.figures import Figures, KBlock
+from pullback.schedule.contraction.plan.blocking import Packing
+from pullback.schedule.contraction.plan.choice import _along, blocking_of
+from pullback.schedule.contraction.plan.cost import cost
+from pullback.schedule.contraction.plan.counts import region_bytes, round_count, task_count, tasks_of_rows
+from pullback.schedule.contraction.plan.one_pass import crosses_pages
+from pullback.schedule.contraction.plan.skips import skips_of
+from pullback.schedule.contraction.plan.vector_axis import vector_axes
+from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Machine
 from pullback.target import Target
 from pullback.tir.visitor import walk
@@ -105,7 +107,7 @@ def test_convolution(shape, kind, channels_last):
 def test_taps_in_blocks(sizes, kernel, strides, dilation, channels_last, monkeypatch):
     """Where regions are small, a round takes some of the taps, through which the window of a convolution's gradient
     runs backwards. With as much padding as there can be, nothing lies before the first element of ``dy``."""
-    limit(monkeypatch, REGION_BYTES=128, MOST_REGION_BYTES=128)
+    limit(monkeypatch, region=128, most_region=128)
     padding = tuple(d * (kernel - 1) for d in dilation)
     y = data_gradient((1, 3, *sizes), 2, kernel, strides, padding, dilation, channels_last)
     group = group_of(turned(y, channels_last))
@@ -133,8 +135,8 @@ def test_matrices_whose_lines_compete_for_cache_sets_are_copied_into_panels(left
             return te.sum((a[axis.var, i] if left else a[i, axis.var]) * b[axis.var, j], axis)
 
         ((_, blocking),) = recognize(group_of(te.compute((m, n), element, "matmul"), machine=Machine())).parts
-        assert (blocking.ways[blocking.a] == "panels") == (left and packed[0])
-        assert (blocking.ways[blocking.b] == "panels") == packed[1]
+        assert (blocking.packing[blocking.a] == Packing.PANELS) == (left and packed[0])
+        assert (blocking.packing[blocking.b] == Packing.PANELS) == packed[1]
 
 
 @pytest.mark.parametrize("batch", [(), (3,)])
@@ -152,14 +154,14 @@ def test_panels_of_rows_and_columns(m, k, n, left, batch, monkeypatch):
     machine = dataclasses.replace(SMALL, second_bytes=0)  # else tasks would copy their own columns
     group = group_of(te.compute((*batch, m, n), element, "matmul"), machine=machine)
     ((_, blocking),) = recognize(group).parts
-    assert set(blocking.ways.values()) == {"panels"}
+    assert set(blocking.packing.values()) == {Packing.PANELS}
     run(group)
 
 
 def test_a_region_has_the_axis_of_memory_innermost_also_beside_axes_of_one_element():
     """So that it is copied by vectors: an image of one channel."""
     ((problem, blocking),) = recognize(group_of(product("forward", (2, 1, 12, 12, 6, 5, 1, 2), False))).parts
-    (factor,) = (f for f, way in blocking.ways.items() if way == "region")
+    (factor,) = (f for f, way in blocking.packing.items() if way == Packing.REGION)
     assert Region(problem, factor, blocking.inner, blocking.column).shape[-1] > 1
 
 
@@ -180,13 +182,13 @@ def test_the_gradient_of_a_strided_convolution_skips_the_zeros():
 @pytest.mark.parametrize("registers", [32, 16])
 def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, registers, monkeypatch):
     """Those of a tile, if they are along one axis: of a line that has more rows, each tile would read but a part."""
-    limit(monkeypatch, NEAR=256, moves=lambda problem: Moves(turn=16, gap=32, move=8))
-    limit(monkeypatch, columns_of=lambda problem, _: problem.outputs[-1:])
+    limit(monkeypatch, NEAR=256, transpose=16, gather=8)
+    limit(monkeypatch, vector_axes=lambda problem: problem.outputs[-1:])
     group = dataclasses.replace(
         group_of(product(kind, shape, False)), machine=Machine(registers=registers, without=("Winograd",))
     )
     ((_, blocking),) = recognize(group).parts
-    assert blocking.ways[blocking.a] == ("panels" if len(blocking.rows) == 1 else "turned")
+    assert blocking.packing[blocking.a] == (Packing.PANELS if len(blocking.rows) == 1 else Packing.TRANSPOSED)
     run(group)
 
 
@@ -196,8 +198,8 @@ def test_weights_that_lie_apart_are_copied_with_the_rows_innermost(kind, shape, 
 )
 def test_regions_across_memory_are_turned_in_registers(shape, lanes, monkeypatch):
     """Channels innermost, where memory has the image's rows innermost: also in blocks of channels, the last shorter."""
-    channels = lambda problem, _: [v for v in problem.outputs if v.name == "i1"]  # noqa: E731
-    limit(monkeypatch, REGION_BYTES=4096, columns_of=channels, _IDLE=math.inf)
+    channels = lambda problem: [v for v in problem.outputs if v.name == "i1"]  # noqa: E731
+    limit(monkeypatch, region=4096, vector_axes=channels, _IDLE=math.inf)
     machine = Machine(vector_bytes=4 * lanes, registers=16)
     group = group_of(product("weight", shape, False), machine=machine)
     assert any(blocking.has_region for _, blocking in Contraction.recognize(group).parts)
@@ -214,12 +216,12 @@ def test_regions_across_memory_are_turned_in_registers(shape, lanes, monkeypatch
 )
 def test_tasks_that_would_copy_the_same_elements_take_parts_of_the_sums(kind, shape, monkeypatch):
     """Of all rows of the image, instead of all terms of a few rows; zeros are left out all the same."""
-    limit(monkeypatch, REGION_BYTES=1024, _COPY=1000, PARTS=2)
+    limit(monkeypatch, region=1024, pack=1000, PARTS=2)
     group = group_of(product(kind, shape, False))
     ((problem, blocking),) = recognize(group).parts
-    assert blocking.chunks is not None and problem.extents[problem.reduced[-1]] > 1
+    assert blocking.split_k is not None and problem.extents[problem.reduced[-1]] > 1
     assert all(blocking.inner[k] == problem.extents[k] for k in problem.reduced[:-1])
-    assert Skip.of(problem, blocking)
+    assert skips_of(problem, blocking)
     run(group)
 
 
@@ -227,7 +229,7 @@ def test_zeros_are_left_out_along_the_last_tap():
     """Vectors lie along the long side of the image, and the zeros along the short one."""
     group = group_of(data_gradient((2, 40, 12, 1), 6, 5, 1, 0, 1, False))
     (part,) = recognize(group).parts
-    assert [k.name for k in Skip.of(*part)] == ["kw"]
+    assert [k.name for k in skips_of(*part)] == ["kw"]
     run(group)
 
 
@@ -242,7 +244,7 @@ def test_zeros_are_left_out_along_the_last_tap():
 def test_terms_that_padding_makes_zero_are_left_out(kind, shape, channels_last):
     group = group_of(product(kind, shape, channels_last))
     (part,) = recognize(group).parts
-    assert Skip.of(*part)
+    assert skips_of(*part)
     run(group)
 
 
@@ -265,7 +267,7 @@ def test_long_sums_are_divided_by_their_shape(depth):
     k = te.reduce_axis(depth)
     group = group_of(te.compute((5, 6), lambda i, j: te.sum(a[k.var, i] * b[k.var, j], k), "product"))
     ((_, blocking),) = recognize(group).parts
-    assert blocking.chunks == depth // 512
+    assert blocking.split_k == depth // 512
     run(group)
 
 
@@ -291,8 +293,8 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
     assert whole.inner[k.var] == depth
     expected = run(group)
     limits = {
-        "SECOND": 0,
-        "ROUND": Round(depth=8, columns=512, rows=512, sums=4096),
+        "l2": 0,
+        "k_block": KBlock(depth=8, columns=512, rows=512, sums=4096),
         "TASKS": 4,
     }
     limit(monkeypatch, **limits)
@@ -300,7 +302,7 @@ def test_long_sums_take_rounds(sizes, a_first, b_first, monkeypatch):
     ((problem, blocking),) = recognize(group).parts
     is_small = m * n <= 64  # tasks of one tile, which has nothing to share from round to round
     rounds = round_count(problem, blocking.inner)
-    assert blocking.chunks is None and (rounds == 1 if is_small else rounds >= 3)
+    assert blocking.split_k is None and (rounds == 1 if is_small else rounds >= 3)
     found = run(group)
     assert [x.tobytes() for x in found] == [x.tobytes() for x in expected]
 
@@ -323,13 +325,13 @@ def test_very_long_sums_are_parted_among_tasks_that_take_rounds(sizes, a_first, 
     machine = dataclasses.replace(SMALL, second_bytes=0)  # else tasks would copy their own columns
     group = group_of(te.compute(y.shape, lambda i, j: tir.maximum(y[i, j], 0.0), "relu"), machine=machine)
     limits = {
-        "SECOND": 0, "LEAVES": 0, "_CHUNK_DEPTH": 12, "ROUND": ROUND._replace(depth=8), "TASKS": 24, "PARTS": 2,
-        "REGION_BYTES": 256, "NOMINAL_BYTES": 0,
+        "l2": 0, "leaves_l2": 0, "_LEAST_SPLIT_DEPTH": 12, "k_block": Figures().k_block._replace(depth=8), "TASKS": 24,
+        "PARTS": 2, "region": 256, "NOMINAL_BYTES": 0,
     }  # fmt: skip
     limit(monkeypatch, **limits)
     ((problem, blocking),) = recognize(group).parts
-    assert blocking.chunks > 1 and round_count(problem, blocking.inner) > blocking.chunks
-    if "panels" in blocking.ways.values():  # of rows in several tasks
+    assert blocking.split_k > 1 and round_count(problem, blocking.inner) > blocking.split_k
+    if Packing.PANELS in blocking.packing.values():  # of rows in several tasks
         assert tasks_of_rows(problem, blocking.b, blocking.inner) > 1
     run(group)
 
@@ -366,14 +368,14 @@ def test_sums_are_not_parted_to_spare_copies_that_take_no_longer_than_their_term
     machine = Machine(vector_bytes=16, registers=8, vectors=vectors)
     group = group_of(product("forward", (16, 8, 8, 8, 16, 3, 2, 1), False), machine=machine)
     ((_, blocking),) = recognize(group).parts
-    assert blocking.chunks == (3 if vectors else None)
+    assert blocking.split_k == (3 if vectors else None)
     run(group)
 
 
 @pytest.mark.parametrize(("second", "rows"), [(512 << 10, 1), (2 << 20, 4)])
 def test_few_tasks_read_weights_that_leave_the_second_cache(second, rows, monkeypatch):
     """A task of one row of the image reads 9 MB for 7 results a channel. A large second cache has room for more."""
-    limit(monkeypatch, _SHARE=0)  # else the sum would be divided, so that each task copies what it reads
+    limit(monkeypatch, hand_over=0)  # else the sum would be divided, so that each task copies what it reads
     machine = Machine(vector_bytes=64, registers=32, second_bytes=second, without=("Winograd",))
     group = group_of(product("forward", (8, 512, 7, 7, 512, 3, 1, 1), False), machine=machine)
     ((problem, blocking),) = recognize(group).parts
@@ -391,13 +393,13 @@ def test_sums_of_few_terms_do_not_come_back_from_beyond_the_second_cache():
 
 @pytest.mark.parametrize("kind", ["forward", "data"])
 def test_regions_of_a_large_second_cache(kind, monkeypatch):
-    limit(monkeypatch, REGION_BYTES=512, _REGION_PART=1, TASKS=2)
+    limit(monkeypatch, region=512, region_of_l2=1, TASKS=2)
     found = []
     for second in (256, 8192):
         machine = dataclasses.replace(UNFILTERED, second_bytes=second)
         group = group_of(product(kind, (4, 32, 9, 6, 32, 3, 1, 1), False), machine=machine)
         ((_, blocking),) = recognize(group).parts
-        found.append(region_bytes(blocking.ways, blocking.inner))
+        found.append(region_bytes(blocking.packing, blocking.inner))
         run(group)
     assert found[0] < found[1] <= 8192
 
@@ -407,12 +409,12 @@ def test_regions_of_a_large_second_cache(kind, monkeypatch):
 )
 def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy(shape, monkeypatch):
     """A task copies its part of dy once for all taps, beside its part of the padded data."""
-    limits = {"LEAVES": 0, "_CHUNK_DEPTH": 12, "TASKS": 24, "PARTS": 2, "REGION_BYTES": 8192}
+    limits = {"leaves_l2": 0, "_LEAST_SPLIT_DEPTH": 12, "TASKS": 24, "PARTS": 2, "region": 8192}
     limit(monkeypatch, **limits, _TAPS=0.0)
-    limit(monkeypatch, columns_of=lambda *args: columns_of(*args)[:1])
+    limit(monkeypatch, vector_axes=lambda *args: vector_axes(*args)[:1])
     group = group_of(product("weight", shape, False))
     ((problem, blocking),) = recognize(group).parts
-    assert blocking.a.is_window and blocking.chunks > 1 and blocking.ways[blocking.b] == "region"
+    assert blocking.a.is_window and blocking.split_k > 1 and blocking.packing[blocking.b] == Packing.REGION
     assert tasks_of_rows(problem, blocking.b, blocking.inner) < problem.work / problem.depth / 8
     run(group)
 
@@ -425,21 +427,22 @@ def test_the_gradient_of_a_weight_is_parted_where_every_tap_would_read_all_of_dy
 def test_tasks_do_not_write_between_one_anothers_results(shape, apart, monkeypatch):
     """Here a tap of all weights is a task's, and lies beside other tasks' in each line; there it is all of a channel's,
     of which a thread has several."""
-    limit(monkeypatch, _SHARE=0, _TAPS=0.0)  # else sums would be divided
+    limit(monkeypatch, hand_over=0, _TAPS=0.0)  # else sums would be divided
     machine = Machine(vector_bytes=64, registers=32, without=("Winograd",))
     group = group_of(product("weight", shape, False), machine=machine)
     ((problem, blocking),) = recognize(group).parts
     assert task_count(problem, blocking.inner) > 1
-    assert (blocking.chunks == 1) == apart
+    assert (blocking.split_k == 1) == apart
     run(group)
 
 
 @pytest.mark.parametrize(
     ("sizes", "way"),
     [
-        ((64, 72, 16384), "direct"), ((128, 500, 8192), "direct"), ((128, 784, 8192), None), ((64, 64, 4096), None),
+        ((64, 72, 16384), Packing.DIRECT), ((128, 500, 8192), Packing.DIRECT), ((128, 784, 8192), None),
+        ((64, 64, 4096), None),
         ((512, 512, 1024), None),
-        ((114, 25, 33600), "region"), ((100, 500, 4500), "region"), ((384, 4096, 1024), None),
+        ((114, 25, 33600), Packing.REGION), ((100, 500, 4500), Packing.REGION), ((384, 4096, 1024), None),
     ],
     ids=str,
 )  # fmt: skip
@@ -447,16 +450,16 @@ def test_which_sums_are_parted(sizes, way):
     """Those of a matrix that leaves the second cache, where a few thousand terms remain for each part, unless each
     thread has many columns for few rows."""
     m, n, depth = sizes
-    turned_too = way == "region"
+    turned_too = way == Packing.REGION
     a, b = te.placeholder((m, depth), name="a"), te.placeholder((n, depth) if turned_too else (depth, n), name="b")
     k = te.reduce_axis(depth)
     product = te.compute(
         (m, n), lambda i, j: te.sum(a[i, k.var] * b[(j, k.var) if turned_too else (k.var, j)], k), "product"
     )
     ((problem, blocking),) = recognize(group_of(product, machine=Machine(vector_bytes=64, registers=32))).parts
-    parted = blocking.chunks is not None and round_count(problem, blocking.inner) > blocking.chunks
+    parted = blocking.split_k is not None and round_count(problem, blocking.inner) > blocking.split_k
     assert parted == (way is not None)
-    assert not parted or blocking.ways[blocking.b] == way
+    assert not parted or blocking.packing[blocking.b] == way
 
 
 @pytest.mark.parametrize("columns", range(3, 34))
@@ -542,14 +545,18 @@ def test_few_rows_do_not_read_a_large_matrix_from_page_to_page(rows, machine):
     product = te.compute((rows, 2048), lambda i, j: te.sum(a[i, k.var] * b[k.var, j], k), "product")
     ((problem, blocking),) = recognize(group_of(product, machine=machine)).parts
     assert blocking.column is problem.outputs[-1]
-    assert blocking.b.source is b and blocking.ways[blocking.b] == "direct" and not jumps(problem, blocking)
+    assert (
+        blocking.b.source is b
+        and blocking.packing[blocking.b] == Packing.DIRECT
+        and not crosses_pages(problem, blocking)
+    )
     across = _along(problem, problem.outputs[0])  # of 12 rows and more, rounds copy what would be read so
-    assert jumps(problem, across) or across.ways[across.a] == "round"
+    assert crosses_pages(problem, across) or across.packing[across.a] == Packing.ROUND
     assert cost(problem, across) > cost(problem, blocking)
     small = te.placeholder((2048, 512), name="b")
     product = te.compute((rows, 512), lambda i, j: te.sum(a[i, k.var] * small[k.var, j], k), "product")
     problem = Problem.of(group_of(product, machine=machine))
-    assert not jumps(problem, _along(problem, problem.outputs[0]))
+    assert not crosses_pages(problem, _along(problem, problem.outputs[0]))
 
 
 def test_register_tiles_fit_the_registers():
@@ -569,9 +576,9 @@ def test_rows_of_a_tile_lie_where_regions_stay_in_the_cache():
         out_dtype="float32",
     )  # fmt: skip
     group = group_of(product, machine=Machine(vector_bytes=64, registers=32))
-    ((_, blocking),) = recognize(group).parts
+    ((problem, blocking),) = recognize(group).parts
     assert [v.name for v, _ in blocking.rows] == ["i4"]
-    assert region_bytes(blocking.ways, blocking.inner) <= REGION_BYTES
+    assert region_bytes(blocking.packing, blocking.inner) <= problem.figures.region
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from pullback import te
 from pullback.schedule.choose import lower, recognize
-from pullback.schedule.contraction import cuts
-from pullback.schedule.contraction.choice import cost
+from pullback.schedule.contraction.plan import tails as cuts
+from pullback.schedule.contraction.plan.cost import cost
 from pullback.schedule.group import Machine
 from pullback.tir.in_place import may_share
 from tests.schedule.limits import limit
@@ -23,7 +23,7 @@ WIDE = Machine(vector_bytes=64, registers=32, without=("Winograd",))
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every axis is cut that can be."""
     monkeypatch.setattr(cuts, "_WASTES", (0.0, 0.0))
-    monkeypatch.setattr(cuts, "LOOP", 0)
+    limit(monkeypatch, parallel_loop=0)
     monkeypatch.setattr(cuts, "_BETTER", (1000.0, 1000.0))
     monkeypatch.setattr(cuts, "_RUNS", (0.0, 0.0))
 

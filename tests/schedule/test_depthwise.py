@@ -27,7 +27,7 @@ def test_tasks_of_depthwise_weights_copy_rows_of_neighbours(shape, least):
 
 @pytest.mark.parametrize("shape", [(1, 9, 20, 21, 9, 3, 2, 1), (1, 13, 11, 12, 13, 3, 1, 1)])
 def test_depthwise_weights_with_tasks_of_several_tiles(shape, monkeypatch):
-    limit(monkeypatch, REGION_BYTES=256, MOST_REGION_BYTES=256, _RUN=1e3, NOMINAL_BYTES=64)
+    limit(monkeypatch, region=256, most_region=256, run_ns=1e3, NOMINAL_BYTES=64)
     machine = dataclasses.replace(UNFILTERED, second_bytes=64)
     group = group_of(product("weight", shape, True, shape[1]), machine=machine)
     ((_, blocking),) = recognize(group).parts

@@ -14,8 +14,8 @@ from pullback.codegen import compile_assembly, emit_module
 from pullback.ir.errors import DTypeError
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.pairs import paired
-from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.problem.bfloat16_pairs import paired
+from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Machine
 from pullback.target import Target
 from pullback.te import interpreter as te_interpreter

@@ -10,9 +10,10 @@ import pytest
 from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.alternatives import other_tasks, other_tiles
-from pullback.schedule.contraction.blocking import Blocking, round_count
-from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.plan.alternatives import other_tasks, other_tiles
+from pullback.schedule.contraction.plan.blocking import Blocking, Packing
+from pullback.schedule.contraction.plan.counts import round_count
+from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group, Machine
 from pullback.tir.visitor import walk
 from tests.schedule.limits import limit
@@ -50,7 +51,7 @@ def parts_of(group: Group) -> tuple[tuple[Problem, Blocking], ...]:
 
 
 def is_in_lanes(group: Group) -> bool:
-    return any(blocking.summed is not None for _, blocking in parts_of(group))
+    return any(blocking.lane_axis is not None for _, blocking in parts_of(group))
 
 
 @pytest.mark.usefixtures("preferred")
@@ -102,8 +103,8 @@ def matrix_product(
 def test_a_matrix_of_few_columns_is_turned(m: int, n: int, k: int, batch: tuple[int, ...], is_second: bool) -> None:
     """Of the two factors one lies along the terms, and tasks turn their part of the other."""
     group = matrix_product(m, n, k, batch) if is_second else matrix_product(n, m, k, batch, "k", "n")
-    ways = [blocking.ways for _, blocking in parts_of(group) if blocking.summed is not None]
-    assert ways and all(sorted(way.values()) == ["direct", "region"] for way in ways)
+    ways = [blocking.packing for _, blocking in parts_of(group) if blocking.lane_axis is not None]
+    assert ways and all({*way.values()} == {Packing.DIRECT, Packing.REGION} for way in ways)
     run(group)
     check_natively(group)
 
@@ -135,7 +136,7 @@ def test_vectors_lie_along_the_longer_axis_where_columns_are_few() -> None:
 def test_rows_that_go_on_in_memory_are_one() -> None:
     """The gradient of 1 x 1 weights sums over the whole image."""
     ((problem, blocking),) = parts_of(gradient(64, (2, 7, 9, 24, 13, 1, 1, 0), 1))
-    assert blocking.summed is problem.reduced[-1] and problem.extents[blocking.summed] == 9 * 24
+    assert blocking.lane_axis is problem.reduced[-1] and problem.extents[blocking.lane_axis] == 9 * 24
 
 
 @pytest.mark.usefixtures("preferred")
@@ -169,12 +170,12 @@ def test_what_lies_behind_a_row_does_not_matter(padding: int) -> None:
 def test_in_rounds_and_parts_whose_last_one_is_shorter(
     shape: tuple[int, ...], rounds: int, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit(monkeypatch, REGION_BYTES=4000, NOMINAL_BYTES=0)
+    limit(monkeypatch, region=4000, NOMINAL_BYTES=0)
     machine = dataclasses.replace(machine_of(64), second_bytes=0)
     group = group_of(product("weight", shape, False), machine=machine)
     ((problem, blocking),) = parts_of(group)
-    assert blocking.summed is not None
-    assert (round_count(problem, blocking.inner), blocking.chunks) == (rounds, parts)
+    assert blocking.lane_axis is not None
+    assert (round_count(problem, blocking.inner), blocking.split_k) == (rounds, parts)
     run(group)
     check_natively(group)
 
@@ -217,7 +218,7 @@ def test_scalars_have_no_lanes() -> None:
 def test_half_types_are_made_wide_before(dtype: str, padding: int) -> None:
     group = group_of(product("weight", (2, 3, 7, 40, 4, 3, 1, padding), False, 1, dtype), machine=machine_of(64))
     ((problem, blocking),) = parts_of(group)
-    assert blocking.summed is not None and {f.dtype for f in problem.factors} == {"float32"}
+    assert blocking.lane_axis is not None and {f.dtype for f in problem.factors} == {"float32"}
     run(group)
     check_natively(group)
 
@@ -226,7 +227,7 @@ def test_half_types_are_made_wide_before(dtype: str, padding: int) -> None:
 def test_float64() -> None:
     group = group_of(product("weight", (2, 3, 7, 21, 4, 3, 1, 1), False, 1, "float64"), machine=machine_of(64))
     ((problem, blocking),) = parts_of(group)
-    assert blocking.summed is not None and problem.anchor.dtype == "float64"
+    assert blocking.lane_axis is not None and problem.anchor.dtype == "float64"
     run(group)
     check_natively(group)
 

@@ -11,10 +11,11 @@ import pytest
 
 from pullback import te
 from pullback.schedule.choose import recognize
-from pullback.schedule.contraction import round_copy
-from pullback.schedule.contraction.blocking import part_count
-from pullback.schedule.contraction.next_round import following
-from pullback.schedule.contraction.rounds import Round
+from pullback.schedule.contraction.emit import round_copy
+from pullback.schedule.contraction.emit.prefetch import following
+from pullback.schedule.contraction.figures import KBlock
+from pullback.schedule.contraction.plan.blocking import Packing
+from pullback.schedule.contraction.plan.counts import part_count
 from pullback.schedule.group import Machine
 from pullback.tir import Prefetch, Var, interpreter
 from tests.schedule.limits import limit
@@ -53,19 +54,23 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize(
     ("sizes", "across", "way"),
-    [((3, 27, 64, 40), False, "round"), ((3, 27, 45, 37), False, "round"), ((3, 27, 45, 37), True, "region")],
+    [
+        ((3, 27, 64, 40), False, Packing.ROUND),
+        ((3, 27, 45, 37), False, Packing.ROUND),
+        ((3, 27, 45, 37), True, Packing.REGION),
+    ],
     ids=str,
 )
 def test_all_lines_but_those_of_the_first_round(sizes, across, way, monkeypatch, asked):
     """A few times each for every time that they are copied, and few in vain: pieces of lines do not end where lines do,
     nor matrices with a round."""
     monkeypatch.setattr(round_copy, "_AHEAD", 1 << 30)
-    limit(monkeypatch, TASKS=4, _APART=64, _RUN=4, COPYING=Round(depth=10, columns=1280, rows=800, sums=4096))
+    limit(monkeypatch, TASKS=4, _APART=64, _RUN=4, packed_k_block=KBlock(depth=10, columns=1280, rows=800, sums=4096))
     batch, _, n, depth = sizes
     group = group_of(product(*sizes, across), machine=dataclasses.replace(SMALL, second_bytes=16 << 10))
     ((problem, blocking),) = recognize(group).parts
-    (b,) = (f for f in blocking.ways if f.source.name == "b")
-    assert blocking.ways[b] == way
+    (b,) = (f for f in blocking.packing if f.source.name == "b")
+    assert blocking.packing[b] == way
     run(group)
     count = batch * n * depth
     lines = {e // LINE for e in asked if 0 <= e < count}

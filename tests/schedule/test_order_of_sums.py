@@ -12,10 +12,10 @@ import pytest
 from pullback import te
 from pullback.schedule.choose import recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.choice import blocking_of
-from pullback.schedule.contraction.cuts import cut
-from pullback.schedule.contraction.order import have_same_order
-from pullback.schedule.contraction.problem import Problem
+from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.tails import split_tails
+from pullback.schedule.contraction.plan.task_order import have_same_order
+from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.winograd import Winograd
 from pullback.target import Target
@@ -72,7 +72,7 @@ def own_choice(group: Group) -> list:
     """How the machine would cut it up by itself."""
     problem = Problem.of(group.oriented)
     assert problem is not None
-    return [cut(p) if blocking_of(p) is not None else [] for p in Contraction(group, problem).phases]
+    return [split_tails(p) if blocking_of(p) is not None else [] for p in Contraction(group, problem).phases]
 
 
 @pytest.mark.parametrize("machine", [Machine(64, 32), Machine(32, 16), Machine(16, 32)], ids=str)
@@ -98,14 +98,14 @@ def test_an_order_is_another_one_where_parts_or_rounds_are() -> None:
     problem, blocking = part
     k = problem.reduced[-1]
     assert have_same_order([part], [part])
-    other = dataclasses.replace(blocking, chunks=(blocking.chunks or 1) + 1)
+    other = blocking.revised(split_k=(blocking.split_k or 1) + 1)
     assert not have_same_order([part], [(problem, other)])
-    if blocking.chunks is not None and blocking.chunks > 1:
-        shorter = dataclasses.replace(blocking, inner={**blocking.inner, k: max(1, blocking.inner[k] // 2)})
+    if blocking.split_k is not None and blocking.split_k > 1:
+        shorter = blocking.revised(inner={**blocking.inner, k: max(1, blocking.inner[k] // 2)})
         assert not have_same_order([part], [(problem, shorter)])
-    whole = dataclasses.replace(blocking, chunks=None)
-    in_rounds = dataclasses.replace(whole, inner={**blocking.inner, k: max(1, blocking.inner[k] // 2)})
-    assert have_same_order([(problem, whole)], [(problem, in_rounds)])
+    whole = blocking.revised(split_k=None)
+    k_blocked = whole.revised(inner={**blocking.inner, k: max(1, blocking.inner[k] // 2)})
+    assert have_same_order([(problem, whole)], [(problem, k_blocked)])
 
 
 def reductions() -> list[te.Tensor]:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from pullback.schedule.choose import recognize
-from pullback.schedule.contraction.skip import Skip
+from pullback.schedule.contraction.plan.skips import skips_of
 from tests.schedule.test_contraction import data_gradient, turned
 from tests.schedule.test_schedules import group_of, run
 
@@ -35,7 +35,7 @@ def test_the_gradient_of_a_dilated_strided_convolution(kernel, strides, dilation
 def test_zeros_are_left_out_of_strided_phases(channels_last):
     """Two rows of ``dy`` take part in a result, of four taps."""
     group = group_of(turned(data_gradient((1, 4, 2, 3), 16, 8, 2, 0, 1, channels_last), channels_last))
-    assert all(Skip.of(*part) for part in recognize(group).parts)
+    assert all(skips_of(*part) for part in recognize(group).parts)
     run(group)
 
 

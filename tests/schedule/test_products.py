@@ -13,7 +13,7 @@ from pullback.schedule.group import Group, Machine
 from pullback.schedule.order import Order, halves, pieces
 from pullback.schedule.reduction import Reduction
 from pullback.tir import Call
-from pullback.tir.interpreter import fma
+from pullback.tir.arithmetic import fma
 from pullback.tir.visitor import walk
 from tests.schedule.native import natively
 from tests.schedule.test_schedules import group_of, run

@@ -7,7 +7,7 @@ import pytest
 
 from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
-from pullback.schedule.contraction.blocking import FIRST, region_bytes
+from pullback.schedule.contraction.plan.counts import region_bytes
 from pullback.schedule.group import Machine
 from pullback.te import interpreter as te_interpreter
 from pullback.tir.visitor import walk
@@ -71,6 +71,6 @@ def test_tasks_copy_no_more_of_a_matrix_than_stays_in_the_first_cache(columns):
     a, b, axis = te.placeholder((31, 128, 128)), te.placeholder((31, columns, 128)), te.reduce_axis(128)
     y = te.compute((31, 128, columns), lambda n, i, j: te.sum(a[n, axis.var, i] * b[n, j, axis.var], axis), "matmul")
     group = group_of(y, machine=Machine(64, 32, second_bytes=2 << 20))
-    ((_, blocking),) = recognize(group).parts
-    assert 0 < region_bytes(blocking.ways, blocking.inner) <= FIRST
+    ((problem, blocking),) = recognize(group).parts
+    assert 0 < region_bytes(blocking.packing, blocking.inner) <= problem.figures.l1
     assert blocking.inner[blocking.column] < columns

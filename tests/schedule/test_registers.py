@@ -18,7 +18,7 @@ from pullback.codegen import compile_assembly, emit_module
 from pullback.driver.pipeline import machine_of
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction import order as contraction_order
+from pullback.schedule.contraction.plan import task_order as contraction_order
 from pullback.schedule.group import Group
 from pullback.target import Target
 from pullback.tir import Allocate, Buffer, BufferLoad, For, PrimFunc, fma, loop, seq, store
@@ -110,7 +110,7 @@ def test_a_sum_in_memory_would_be_seen() -> None:
 @pytest.mark.parametrize("sizes", [(96, 32, 40), (97, 45, 16), (110, 45, 33)], ids=str)
 def test_rows_together(sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where neither factor stays in the second cache, tasks have several tiles of rows, and go along them first."""
-    limit(monkeypatch, SECOND=256, _OWN_ROWS=1.0, _MANY_TASKS=4)
+    limit(monkeypatch, l2=256, rows_of_l2=1.0, _MANY_TASKS=4)
     machine = replace(machine_of(HASWELL), second_bytes=20 * 4 * sizes[2])
     group = group_of(matmul(*sizes), machine=machine)
     ((problem, blocking),) = recognize(group).parts

@@ -9,14 +9,17 @@ import pytest
 
 from pullback import te
 from pullback.schedule.choose import recognize
-from pullback.schedule.contraction import Contraction, register_tiles
-from pullback.schedule.contraction.blocking import round_count
-from pullback.schedule.contraction.choice import _along, cost
-from pullback.schedule.contraction.few_rows import is_read_once
-from pullback.schedule.contraction.long_sums import is_streamed
-from pullback.schedule.contraction.problem import Problem
-from pullback.schedule.contraction.round_copy import RoundCopy, _apart
-from pullback.schedule.contraction.rounds import PANEL_ROWS, Round
+from pullback.schedule.contraction import Contraction
+from pullback.schedule.contraction.emit.round_copy import RoundCopy, _apart
+from pullback.schedule.contraction.figures import KBlock
+from pullback.schedule.contraction.plan.blocking import Packing
+from pullback.schedule.contraction.plan.choice import _along
+from pullback.schedule.contraction.plan.cost import cost
+from pullback.schedule.contraction.plan.counts import round_count
+from pullback.schedule.contraction.plan.k_rounds import PANEL_ROWS
+from pullback.schedule.contraction.plan.one_pass import is_read_once, is_streamed
+from pullback.schedule.contraction.plan.register_tiles import register_tiles
+from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.tiles import Tile
 from tests.schedule.limits import limit
@@ -39,7 +42,7 @@ def product(batch: tuple[int, ...], m: int, n: int, depths: tuple[int, ...], a_f
 
 def ways_of(group: Group) -> tuple[str, str, int]:
     ((problem, blocking),) = recognize(group).parts
-    ways = {f.source.name: way for f, way in blocking.ways.items()}
+    ways = {f.source.name: way for f, way in blocking.packing.items()}
     return ways["a"], ways["b"], round_count(problem, blocking.inner)
 
 
@@ -56,15 +59,15 @@ def test_sums_are_those_of_the_matrices_where_they_lie(batch, m, n, depths, a_fi
         TASKS=4,
         _APART=64,
         _RUN=4,
-        COPYING=Round(depth=10, columns=1200, rows=800, sums=4096),
-        _WHOLE_SUMS=0,
+        packed_k_block=KBlock(depth=10, columns=1200, rows=800, sums=4096),
+        whole_lines=False,
     )
     result = product(batch, m, n, depths, a_first)
     plain = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20))
-    assert "round" not in ways_of(plain)
+    assert Packing.ROUND not in ways_of(plain)
     copying = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=0))
     a, b, rounds = ways_of(copying)
-    assert b == "round" and (a == "round") == a_first and rounds > 1
+    assert b == Packing.ROUND and (a == Packing.ROUND) == a_first and rounds > 1
     assert [x.tobytes() for x in run(copying)] == [x.tobytes() for x in run(plain)]
 
 
@@ -74,16 +77,16 @@ def test_copies_have_lines_of_each_tile(rows, monkeypatch):
     but an odd number of lines of the cache. Bit for bit, beside the end of a matrix too."""
     monkeypatch.setattr(register_tiles, "best_tile", lambda *sizes, **reads: (1.0, Tile(rows, 16)))
     result = product((3,), 14 // rows * rows + rows + 1, 45, (26,), True)
-    limit(monkeypatch, TASKS=4, _APART=16, _RUN=1, COPYING=Round(10, 1200, 800, 4096), _WHOLE_SUMS=0)
+    limit(monkeypatch, TASKS=4, _APART=16, _RUN=1, packed_k_block=KBlock(10, 1200, 800, 4096), whole_lines=False)
     plain, copying = (
         group_of(result, machine=dataclasses.replace(SMALL, second_bytes=second)) for second in (1 << 20, 0)
     )
     ((problem, blocking),) = recognize(copying).parts
     terms = blocking.inner[problem.reduced[0]]
     tiles, _, *copied = RoundCopy.of(problem, blocking.b, blocking).buffer.shape
-    assert blocking.ways[blocking.b] == "round" and copied == [terms | 1, blocking.tile.columns]
+    assert blocking.packing[blocking.b] == Packing.ROUND and copied == [terms | 1, blocking.tile.columns]
     assert tiles == -(-blocking.inner[blocking.column] // blocking.tile.columns)
-    is_copied = blocking.ways[blocking.a] == "round"
+    is_copied = blocking.packing[blocking.a] == Packing.ROUND
     assert is_copied == (blocking.tile.rows in (1, 2, 3, 4, 6, 7, 8))
     if is_copied:
         width = 1 << (blocking.tile.rows - 1).bit_length()
@@ -125,7 +128,7 @@ def test_large_matrices_that_are_read_often_are_copied(machine, batch, sizes, is
     tiles = "small" if machine.registers == 16 else "large"
     machine = dataclasses.replace(machine, second_bytes=512 << 10)
     _, b, _ = ways_of(group_of(product(batch, m, n, (depth,), False), machine=machine))
-    assert (b == "round") == (is_copied in (tiles, "both"))
+    assert (b == Packing.ROUND) == (is_copied in (tiles, "both"))
 
 
 @pytest.mark.parametrize(("columns", "is_copied"), [(2560, True), (1536, False)], ids=str)
@@ -134,7 +137,7 @@ def test_panels_are_made_of_what_stays_near(columns, is_copied):
     does a task copy all terms of a few columns."""
     for m in (24, 48):
         _, b, _ = ways_of(group_of(product((), m, columns, (1024,), False), machine=Machine(32, 16)))
-        assert (b == "round") == is_copied
+        assert (b == Packing.ROUND) == is_copied
 
 
 SMALL_TILES = Machine(32, 16, second_bytes=512 << 10)
@@ -148,7 +151,7 @@ def test_panels_of_a_large_matrix_stay_in_the_second_cache_for_many_rows(depth, 
     group = group_of(product((), 1024, 2048, (depth,), False), machine=LARGE_TILES)
     ((problem, blocking),) = recognize(group).parts
     (row, step), column = blocking.rows[-1], blocking.column
-    assert blocking.ways[blocking.b] == "panels"
+    assert blocking.packing[blocking.b] == Packing.PANELS
     assert [blocking.inner[k] for k in problem.reduced] == [terms]
     assert step < blocking.inner[row] <= PANEL_ROWS + step
     panels = blocking.inner[column] // blocking.tile.columns
@@ -163,11 +166,11 @@ def test_blocks_of_panels_compute_the_same_sums(sizes, monkeypatch):
     result = te.compute((m, n), lambda i, j: te.sum(a[i, k.var] * b[j, k.var], k), "product")
     large = Machine(16, 32, second_bytes=1 << 20)
     expected = run(group_of(result, machine=large))
-    limit(monkeypatch, SECOND=256, FIRST=256, TASKS=2, _MANY_TASKS=2, PANEL_ROWS=8, _MOST_PANELS=2)
+    limit(monkeypatch, l2=256, l1=256, TASKS=2, _MANY_TASKS=2, PANEL_ROWS=8, _MOST_PANELS=2)
     for second, is_whole in ((180 * depth, True), (100 * depth, False)):
         group = group_of(result, machine=dataclasses.replace(large, second_bytes=second))
         _, b, rounds = ways_of(group)
-        assert b == "panels" and (rounds == 1) == is_whole
+        assert b == Packing.PANELS and (rounds == 1) == is_whole
         assert [x.tobytes() for x in run(group)] == [x.tobytes() for x in expected]
 
 
@@ -192,7 +195,7 @@ def test_whole_lines_of_matrices_of_a_batch_are_read_as_they_come(batch, sizes, 
     for machine in (dataclasses.replace(SMALL, second_bytes=1 << 19), LARGE_TILES):
         ((problem, blocking),) = recognize(group_of(result, machine=machine)).parts
         covered = [blocking.inner[v] for v in (*problem.outputs[1:], *problem.reduced)]
-        is_taken = covered == [m, n, terms] and set(blocking.ways.values()) == {"direct"}
+        is_taken = covered == [m, n, terms] and set(blocking.packing.values()) == {Packing.DIRECT}
         assert is_taken == (terms is not None and machine is not LARGE_TILES)
 
 
@@ -216,10 +219,10 @@ def test_rounds_of_whole_lines_keep_the_order_of_a_sum(sizes, monkeypatch):
     """Bit for bit, with shorter last rounds and tiles."""
     result = product((3,), *sizes[:2], sizes[2:], True)
     expected = run(group_of(result, machine=dataclasses.replace(SMALL, second_bytes=1 << 20)))
-    limit(monkeypatch, TASKS=4, _APART=64, _FEW_LINES=(2, 2), FIRST=3000)
+    limit(monkeypatch, TASKS=4, _APART=64, _FEW_LINES=(2, 2), l1=3000)
     group = group_of(result, machine=dataclasses.replace(SMALL, second_bytes=0))
     a, b, rounds = ways_of(group)
-    assert (a, b) == ("direct", "direct") and rounds > 3
+    assert (a, b) == (Packing.DIRECT, Packing.DIRECT) and rounds > 3
     assert [x.tobytes() for x in run(group)] == [x.tobytes() for x in expected]
 
 
@@ -246,7 +249,7 @@ def test_few_rows_read_a_large_matrix_once(sizes, expected):
     if expected is None:
         assert not is_read_once(problem, blocking.b, column)
     else:
-        assert found == expected and blocking.ways[blocking.b] == "direct" and blocking.chunks is None
+        assert found == expected and blocking.packing[blocking.b] == Packing.DIRECT and blocking.split_k is None
 
 
 @pytest.mark.parametrize("a_first", [False, True])
@@ -268,7 +271,7 @@ def test_a_task_keeps_the_sums_of_streamed_lines_itself(columns, parts):
     """Unless they are too many for its stack."""
     problem = Problem.of(group_of(product((), 8, columns, (512,), True), machine=Machine(32, 16)))
     blocking = _along(problem, problem.outputs[-1])
-    assert is_streamed(problem, blocking) and blocking.chunks == parts
+    assert is_streamed(problem, blocking) and blocking.split_k == parts
 
 
 def test_a_few_columns_are_not_cut_off_where_lines_lie_across_and_come_from_afar():
@@ -283,14 +286,14 @@ def test_a_matrix_that_lies_across_is_copied_along_its_lines():
     for m, n in ((1500, 32), (32, 1500)):
         group = group_of(product((), m, n, (700,), True), machine=SMALL_TILES)
         ((problem, blocking),) = recognize(group).parts
-        assert problem.extents[blocking.column] == 1500 and blocking.ways[blocking.b] == "round"
+        assert problem.extents[blocking.column] == 1500 and blocking.packing[blocking.b] == Packing.ROUND
 
 
 def test_columns_are_copied_beside_rows():
     """Although they would stay in the second cache: lines of both do not stay in the first one."""
     problem = Problem.of(group_of(product((2,), 280, 93, (240,), True), machine=SMALL_TILES))
     blocking = _along(problem, problem.outputs[-1])
-    assert [blocking.ways[f] for f in (blocking.a, blocking.b)] == ["round", "round"]
+    assert [blocking.packing[f] for f in (blocking.a, blocking.b)] == [Packing.ROUND, Packing.ROUND]
 
 
 def test_lines_of_a_matrix_from_afar_are_streamed_to_few_rows():

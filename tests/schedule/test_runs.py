@@ -10,9 +10,10 @@ import pytest
 from pullback import te
 from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
-from pullback.schedule.contraction import cuts, runs
-from pullback.schedule.contraction.blocking import Blocking
-from pullback.schedule.contraction.runs import row_length, run_length
+from pullback.schedule.contraction.plan import runs
+from pullback.schedule.contraction.plan import tails as cuts
+from pullback.schedule.contraction.plan.blocking import Blocking
+from pullback.schedule.contraction.plan.runs import row_length, run_length
 from pullback.schedule.group import Group, Machine
 from pullback.te import interpreter as te_interpreter
 from pullback.tir import call
@@ -84,7 +85,7 @@ def test_dilation() -> None:
 @pytest.mark.parametrize("height", [10, 11, 13])
 def test_a_last_task_of_fewer_rows(height, kind, monkeypatch) -> None:
     """Its region ends before the others' do, and what lies behind is zeros."""
-    limit(monkeypatch, REGION_BYTES=1200)
+    limit(monkeypatch, region=1200)
     group = group_of(product(kind, (4, 4, height, 7, 5, 3, 1, 1), False), machine=WIDE)
     (blocking,) = blockings(group)
     assert blocking.run is not None and 1 < blocking.inner[blocking.run] < height

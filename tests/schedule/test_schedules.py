@@ -10,7 +10,8 @@ import pytest
 from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.long_sums import is_streamed
+from pullback.schedule.contraction.plan.blocking import Packing
+from pullback.schedule.contraction.plan.one_pass import is_streamed
 from pullback.schedule.cost import element_cost
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group, Machine
@@ -71,19 +72,19 @@ def test_one_element_of_a_stage_is_not_the_one_at_hand(place):
 
 @pytest.mark.parametrize(("sums", "parts"), [(1 << 12, None), (1, 1)], ids=["own", "workspace"])
 def test_a_long_matrix_is_read_some_lines_at_a_time(sums, parts, monkeypatch):
-    limit(monkeypatch, STREAM=1, _FAR=1, PARTS=1, _OWN_SUMS=sums)
+    limit(monkeypatch, streamed=1, far_line=1, PARTS=1, stack_sums=sums)
     group = group_of(matmul(5, 83, 19))
     ((problem, blocking),) = Contraction.recognize(group).parts
-    assert is_streamed(problem, blocking) and blocking.chunks == parts and blocking.inner[blocking.column] == 83
+    assert is_streamed(problem, blocking) and blocking.split_k == parts and blocking.inner[blocking.column] == 83
     run(group)
 
 
 @pytest.mark.parametrize("region_bytes", [64, 1024])
 def test_a_transposed_matrix_that_few_rows_read_is_turned_by_its_tasks(region_bytes, monkeypatch):
-    limit(monkeypatch, STREAM=1, REGION_BYTES=region_bytes)
+    limit(monkeypatch, streamed=1, region=region_bytes)
     group = group_of(matmul(5, 83, 19, transposed=True))
     ((_, blocking),) = Contraction.recognize(group).parts
-    assert blocking.ways[blocking.b] == "region" and blocking.chunks is None
+    assert blocking.packing[blocking.b] == Packing.REGION and blocking.split_k is None
     run(group)
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from pullback import te
 from pullback.schedule.choose import recognize
-from pullback.schedule.contraction.blocking import tasks_of_rows
-from pullback.schedule.contraction.order import is_by_rows
+from pullback.schedule.contraction.plan.blocking import Packing
+from pullback.schedule.contraction.plan.counts import tasks_of_rows
+from pullback.schedule.contraction.plan.task_order import is_by_rows
 from pullback.schedule.group import Machine
 from tests.schedule.limits import limit
 from tests.schedule.test_contraction import product
@@ -40,7 +41,7 @@ def turned_product(batch, m, n, depth):
 def test_tasks_copy_columns_that_no_other_one_reads(batch, m, n, depth, is_own):
     group = group_of(turned_product(batch, m, n, depth), machine=dataclasses.replace(SMALL, second_bytes=4000))
     ((problem, blocking),) = recognize(group).parts
-    assert blocking.ways[blocking.b] == ("region" if is_own else "panels")
+    assert blocking.packing[blocking.b] == (Packing.REGION if is_own else Packing.PANELS)
     if is_own:
         assert tasks_of_rows(problem, blocking.b, blocking.inner) == 1
     run(group)
@@ -58,7 +59,7 @@ def test_tasks_copy_columns_that_no_other_one_reads(batch, m, n, depth, is_own):
 def test_threads_divide_columns_that_they_copied(m, n, depth, by_rows):
     group = group_of(turned_product((), m, n, depth), machine=Machine())
     ((problem, blocking),) = recognize(group).parts
-    assert blocking.ways[blocking.b] == "panels"
+    assert blocking.packing[blocking.b] == Packing.PANELS
     assert is_by_rows(problem, blocking) == by_rows
     assert by_rows or blocking.inner[blocking.column] < n
     run(group)
@@ -80,5 +81,5 @@ def test_sums_are_divided_where_threads_would_read_what_others_copied(kind, shap
     machine = Machine(vector_bytes=64, registers=32, without=("Winograd",))
     group = group_of(product(kind, shape, False), machine=machine)
     ((_, blocking),) = recognize(group).parts
-    assert {"panels", "turned"} & {*blocking.ways.values()}
-    assert blocking.chunks == chunks
+    assert {Packing.PANELS, Packing.TRANSPOSED} & {*blocking.packing.values()}
+    assert blocking.split_k == chunks

@@ -7,9 +7,9 @@ import pytest
 from pullback import te
 from pullback.ir.op import Op
 from pullback.schedule.choose import lower, recognize
-from pullback.schedule.contraction import cuts
-from pullback.schedule.contraction.alternatives import choice_of, chosen, other_tasks, other_tiles
-from pullback.schedule.contraction.tap_columns import tap_length
+from pullback.schedule.contraction.plan import tails as cuts
+from pullback.schedule.contraction.plan.alternatives import choice_of, chosen, other_tasks, other_tiles
+from pullback.schedule.contraction.plan.tap_columns import tap_length
 from pullback.schedule.group import Group, Machine
 from pullback.tir.in_place import may_share
 from tests.schedule.limits import limit
@@ -89,7 +89,7 @@ def test_tiles_of_few_rows(groups, height, dtype) -> None:
 @pytest.mark.parametrize("is_last", [False, True], ids=["channels outside", "channels innermost"])
 def test_taps_apart(dilation, stride, size, most, is_last, monkeypatch) -> None:
     """Places that are as far apart as taps lie side by side in a region, in the last, shorter round as well."""
-    limit(monkeypatch, REGION_BYTES=most)
+    limit(monkeypatch, region=most)
     reach = (3 - 1) * dilation
     places = (size + 2 - reach - 1) // stride + 1
     window = {"strides": stride, "padding": 1, "dilation": dilation}
@@ -112,10 +112,10 @@ def test_padding_is_skipped_for_other_taps_only(kind) -> None:
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("rounds", [1200, 4000])
 def test_rounds_and_parts(rounds, monkeypatch) -> None:
-    limit(monkeypatch, REGION_BYTES=rounds)
+    limit(monkeypatch, region=rounds)
     group = group_of(product("weight", (9, 5, 13, 11, 6, 3, 1, 1), False), machine=WIDE)
     (blocking,) = blockings(group)
-    assert blocking.taps is not None and (blocking.chunks or 0) > 1
+    assert blocking.taps is not None and (blocking.split_k or 0) > 1
     run(group)
     right_natively(group)
 

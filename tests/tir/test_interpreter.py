@@ -23,8 +23,9 @@ from pullback.tir import (
     seq,
     store,
 )
-from pullback.tir.interpreter import convert, evaluate, run
-from pullback.tir.interpreter import fma as exact_fma
+from pullback.tir.arithmetic import convert
+from pullback.tir.arithmetic import fma as exact_fma
+from pullback.tir.interpreter import evaluate, run
 
 rng = np.random.default_rng(1)
 

@@ -29,18 +29,28 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """softmax(scale · query·keyᵀ + mask) · value: (…, L, E), (…, S, E) and (…, S, V) give (…, L, V).
+    """softmax(scale · query·keyᵀ + mask) · value.
 
-    The axes before the last two are the batch and, by convention, the heads: (N, heads, L, E). ``attn_mask`` broadcasts
-    to (…, L, S): bools, of which True takes part, or floats, which are added to the logits; an array, or a graph value.
-    ``is_causal``: row i sees the keys up to i. ``scale`` is 1/√E by default. ``enable_gqa``: query has a multiple of
-    the heads of key and value, and each of theirs serves as many. A row that sees nothing gives 0.
+    The axes before the last two are the batch and, by convention, the heads: (N, heads, L, E). Without dropout, and
+    that is fastest, one kernel computes all and keeps no weights in memory; a causal mask given as an array counts as
+    ``is_causal``. Formula: ``torch.nn.functional.scaled_dot_product_attention``.
 
-    ``dropout_p`` drops weights in steps of training, and not in ``predict``. Without it, and that is fastest, one
-    kernel computes all and keeps no weights in memory; a causal mask given as an array counts as ``is_causal``.
+    Args:
+        query: (…, L, E).
+        key: (…, S, E).
+        value: (…, S, V).
+        attn_mask: broadcasts to (…, L, S): bools, of which True takes part, or floats, which are added to the logits;
+            an array, or a graph value.
+        dropout_p: the probability of a weight to be dropped in steps of training.
+        is_causal: whether a query sees only keys up to its own place.
+        scale: of the logits; by default 1/√E.
+        enable_gqa: whether heads of keys and values may be fewer than those of queries, which they divide.
 
-    Formula: ``torch.nn.functional.scaled_dot_product_attention``. Raises ShapeError or DTypeError for what does not
-    fit.
+    Returns:
+        (…, L, V).
+
+    Raises:
+        ShapeError, DTypeError: for what does not fit.
     """
     name, rank = "scaled_dot_product_attention", len(query.shape)
     for label, x in (("query", query), ("key", key), ("value", value)):
@@ -151,6 +161,14 @@ def alibi_bias(num_heads: int, length: int, dtype: str = "float32") -> np.ndarra
     Attention with Linear Biases Enables Input Length Extrapolation, 2022.
 
     >>> F.scaled_dot_product_attention(q, k, v, attn_mask=F.alibi_bias(8, 128), is_causal=True)
+
+    Args:
+        num_heads: of the attention.
+        length: of the sequence.
+        dtype: to which the input is cast first.
+
+    Returns:
+        a float32 array.
     """
     if not all(isinstance(n, int) and n > 0 for n in (num_heads, length)):
         raise ArgumentError(f"alibi_bias takes two numbers of 1 or more, got {num_heads!r} and {length!r}")

@@ -17,8 +17,22 @@ def conv1d(
 ) -> Any:
     """The cross-correlation of (N, C, L) or (C, L) with a weight (out, C / groups, kernel), and a bias (out,).
 
-    ``padding``: zeros on either side, an int; or "valid" (none) or, with stride 1, "same", for a result of the input's
-    length. Raises ArgumentError for what is no such number, ShapeError for shapes that do not fit.
+    Args:
+        input: a tensor, or an array.
+        weight: (out, C / groups, kernel).
+        bias: (out,), or None.
+        stride: the step from window to window: an int, or one for each spatial axis.
+        padding: places on either side: an int, or one for each axis; "valid" (none) or, with stride 1, "same" (the size
+            stays).
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        groups: into how many groups channels are divided; each has weights of its own.
+
+    Returns:
+        (N, out, L'), or without N as the input.
+
+    Raises:
+        ArgumentError: for what is no such number.
+        ShapeError: for shapes that do not fit.
     """
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
@@ -27,7 +41,21 @@ def conv2d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> Any:
     """The cross-correlation of (N, C, H, W) or (C, H, W) with a weight (out, C / groups, kernel, kernel), and a bias
-    (out,). ``stride``, ``padding`` and ``dilation`` are an int or one for each axis; see :func:`conv1d`."""
+    (out,). ``stride``, ``padding`` and ``dilation`` are an int or one for each axis; see :func:`conv1d`.
+
+    Args:
+        input: a tensor, or an array.
+        weight: (out, C / groups, kernel, kernel).
+        bias: (out,), or None.
+        stride: the step from window to window: an int, or one for each spatial axis.
+        padding: places on either side: an int, or one for each axis; "valid" (none) or, with stride 1, "same" (the size
+            stays).
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        groups: into how many groups channels are divided; each has weights of its own.
+
+    Returns:
+        (N, out, H', W'), or without N as the input.
+    """
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -35,7 +63,21 @@ def conv3d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> Any:
     """The cross-correlation of (N, C, D, H, W) or (C, D, H, W) with a weight (out, C / groups, kernel, kernel,
-    kernel), and a bias (out,); see :func:`conv1d`."""
+    kernel), and a bias (out,); see :func:`conv1d`.
+
+    Args:
+        input: a tensor, or an array.
+        weight: (out, C / groups, kernel, kernel, kernel).
+        bias: (out,), or None.
+        stride: the step from window to window: an int, or one for each spatial axis.
+        padding: places on either side: an int, or one for each axis; "valid" (none) or, with stride 1, "same" (the size
+            stays).
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        groups: into how many groups channels are divided; each has weights of its own.
+
+    Returns:
+        (N, out, D', H', W'), or without N as the input.
+    """
     return _conv(3, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -48,6 +90,19 @@ def conv_transpose1d(
 
     The result has (L - 1)·stride - 2·padding + dilation·(kernel - 1) + output_padding + 1 places; output_padding is
     less than the stride or the dilation.
+
+    Args:
+        input: a tensor, or an array.
+        weight: (C, out / groups, kernel).
+        bias: (out,), or None.
+        stride: the distance at which inputs are spread.
+        padding: how much of the result is cut off on either side.
+        output_padding: what is added to the size of the result, on one side; less than the stride or the dilation.
+        groups: into how many groups channels are divided; each has weights of its own.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+
+    Returns:
+        (N, out, L'), or without N as the input.
     """
     return _transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
@@ -57,7 +112,21 @@ def conv_transpose2d(
     groups: int = 1, dilation: Any = 1,
 ) -> Any:  # fmt: skip
     """The transpose of :func:`conv2d`: (N, C, H, W) or (C, H, W) with a weight (C, out / groups, kernel, kernel), and
-    a bias (out,); see :func:`conv_transpose1d`."""
+    a bias (out,); see :func:`conv_transpose1d`.
+
+    Args:
+        input: a tensor, or an array.
+        weight: (C, out / groups, kernel, kernel).
+        bias: (out,), or None.
+        stride: the distance at which inputs are spread.
+        padding: how much of the result is cut off on either side.
+        output_padding: what is added to the size of the result, on one side; less than the stride or the dilation.
+        groups: into how many groups channels are divided; each has weights of its own.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+
+    Returns:
+        (N, out, H', W'), or without N as the input.
+    """
     return _transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -66,7 +135,21 @@ def conv_transpose3d(
     groups: int = 1, dilation: Any = 1,
 ) -> Any:  # fmt: skip
     """The transpose of :func:`conv3d`: (N, C, D, H, W) or (C, D, H, W) with a weight (C, out / groups, kernel, kernel,
-    kernel), and a bias (out,); see :func:`conv_transpose1d`."""
+    kernel), and a bias (out,); see :func:`conv_transpose1d`.
+
+    Args:
+        input: a tensor, or an array.
+        weight: (C, out / groups, kernel, kernel, kernel).
+        bias: (out,), or None.
+        stride: the distance at which inputs are spread.
+        padding: how much of the result is cut off on either side.
+        output_padding: what is added to the size of the result, on one side; less than the stride or the dilation.
+        groups: into how many groups channels are divided; each has weights of its own.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+
+    Returns:
+        (N, out, D', H', W'), or without N as the input.
+    """
     return _transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 

@@ -27,38 +27,98 @@ def probability(p: Any) -> float:
 
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """In steps each element is 0 with the probability p, and else x / (1 - p). Srivastava et al., Dropout: A Simple Way
-    to Prevent Neural Networks from Overfitting, 2014."""
+    to Prevent Neural Networks from Overfitting, 2014.
+
+    Args:
+        input: a tensor, or an array.
+        p: the probability of an element (or channel) to be dropped, in [0, 1].
+        training: whether steps of training drop; ``predict`` never does.
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+
+    Returns:
+        a tensor of the input's shape.
+    """
     rate = probability(p)
     return op.dropout(input, p=rate) if training and rate else input
 
 
 def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """In steps each channel of each row is 0 with the probability p, and else x / (1 - p): (N, C, L) or (C, L)."""
+    """In steps each channel of each row is 0 with the probability p, and else x / (1 - p): (N, C, L) or (C, L).
+
+    Args:
+        input: a tensor, or an array.
+        p: the probability of an element (or channel) to be dropped, in [0, 1].
+        training: whether steps of training drop; ``predict`` never does.
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+
+    Returns:
+        a tensor of the input's shape.
+    """
     return _channels("dropout1d", input, p, training, {3: 2, 2: 1})
 
 
 def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """In steps each channel of each row is 0 with the probability p, and else x / (1 - p): (N, C, H, W), and as in
-    PyTorch (N, C, L). Tompson et al., Efficient Object Localization Using Convolutional Networks, 2015."""
+    PyTorch (N, C, L). Tompson et al., Efficient Object Localization Using Convolutional Networks, 2015.
+
+    Args:
+        input: a tensor, or an array.
+        p: the probability of an element (or channel) to be dropped, in [0, 1].
+        training: whether steps of training drop; ``predict`` never does.
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+
+    Returns:
+        a tensor of the input's shape.
+    """
     return _channels("dropout2d", input, p, training, {4: 2, 3: 2})
 
 
 def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """In steps each channel of each row is 0 with the probability p, and else x / (1 - p): (N, C, D, H, W) or
-    (C, D, H, W)."""
+    (C, D, H, W).
+
+    Args:
+        input: a tensor, or an array.
+        p: the probability of an element (or channel) to be dropped, in [0, 1].
+        training: whether steps of training drop; ``predict`` never does.
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+
+    Returns:
+        a tensor of the input's shape.
+    """
     return _channels("dropout3d", input, p, training, {5: 2, 4: 1})
 
 
 def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
     """With ``training``, in steps each element is with the probability p the limit α = -1.7581 of selu, and all are
     scaled and moved such that mean 0 and variance 1 stay: a·x + b with a = 1/√((1 - p)·(1 + p·α²)), b = -p·a·α.
-    Klambauer et al., Self-Normalizing Neural Networks, 2017."""
+    Klambauer et al., Self-Normalizing Neural Networks, 2017.
+
+    Args:
+        input: a tensor, or an array.
+        p: the probability of an element (or channel) to be dropped, in [0, 1].
+        training: whether steps of training drop; ``predict`` never does.
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+
+    Returns:
+        a tensor of the input's shape.
+    """
     rate = probability(p)
     return _alpha(input, op.ones_like(input), rate) if training else input
 
 
 def feature_alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
-    """``alpha_dropout`` of whole channels: (N, C, …)."""
+    """``alpha_dropout`` of whole channels: (N, C, …).
+
+    Args:
+        input: a tensor, or an array.
+        p: the probability of an element (or channel) to be dropped, in [0, 1].
+        training: whether steps of training drop; ``predict`` never does.
+        inplace: accepted as in PyTorch, without effect: memory is planned by the compiler.
+
+    Returns:
+        a tensor of the input's shape.
+    """
     rate = probability(p)
     if len(input.shape) < 2:
         raise ShapeError(f"feature_alpha_dropout takes (N, C, …), got {input.struct_info}")

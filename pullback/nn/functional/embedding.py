@@ -19,8 +19,22 @@ def embedding(
 ) -> Any:  # fmt: skip
     """The rows of ``weight``, (rows, …), that ``input`` names, integers of any shape: (*) → (*, …).
 
-    The row ``padding_idx`` gets no gradient. ``sparse`` makes no difference. Raises ArgumentError for ``max_norm``,
-    which changes the table in forward, and ``scale_grad_by_freq``.
+    The row ``padding_idx`` gets no gradient. ``sparse`` makes no difference.
+
+    Args:
+        input: integers of any shape.
+        weight: the table, (rows, …).
+        padding_idx: the row that gets no gradient.
+        max_norm: must be None.
+        norm_type: the p of the p-norm.
+        scale_grad_by_freq: must be False.
+        sparse: accepted as in PyTorch, without effect.
+
+    Returns:
+        the rows.
+
+    Raises:
+        ArgumentError: for ``max_norm``, which changes the table in forward, and ``scale_grad_by_freq``.
     """
     refuse(max_norm, scale_grad_by_freq)
     return op.nn.embedding(input, weight, padding_idx)
@@ -33,10 +47,21 @@ def embedding_bag(
 ) -> Any:  # fmt: skip
     """Sums, means or maxima (``mode``) of rows of ``weight``, (rows, D), for each bag of integers: (bags, D).
 
-    ``input``: (bags, N), or all bags one after the other, (N,), with the place of the first element of each in
-    ``offsets``, (bags,), in ascending order; with ``include_last_offset`` one more, the end of the last bag.
-    ``per_sample_weights``, of the shape of ``input``, multiply the rows, of mode "sum". Elements equal to
-    ``padding_idx`` do not count. A bag of none is 0.
+    Args:
+        input: integers: (bags, places), or all in one row, (places,), with ``offsets``.
+        weight: the table, (rows, D).
+        offsets: where each bag begins in a row of all, (bags,).
+        max_norm: must be None.
+        norm_type: the p of the p-norm.
+        scale_grad_by_freq: must be False.
+        mode: "sum", "mean" or "max".
+        sparse: accepted as in PyTorch, without effect.
+        per_sample_weights: factors of the rows, in the shape of the input, for sums.
+        include_last_offset: whether the last offset is the number of indices.
+        padding_idx: the row that does not count.
+
+    Returns:
+        (bags, D).
     """
     refuse(max_norm, scale_grad_by_freq)
     if mode not in MODES:
@@ -102,15 +127,45 @@ def refuse(max_norm: Any, scale_grad_by_freq: Any) -> None:
 
 
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
-    """Σ x1·x2 / (max(‖x1‖, eps)·max(‖x2‖, eps)) along the axis ``dim`` of the broadcast tensors."""
+    """Σ x1·x2 / (max(‖x1‖, eps)·max(‖x2‖, eps)) along the axis ``dim`` of the broadcast tensors.
+
+    Args:
+        x1: a tensor.
+        x2: a tensor; the two broadcast.
+        dim: the axis; negative ones count from the end.
+        eps: below which no norm falls.
+
+    Returns:
+        a tensor without the axis.
+    """
     return op.nn.cosine_similarity(x1, x2, dim, eps)
 
 
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
-    """‖x1 - x2 + eps‖ₚ along the last axis of the broadcast tensors."""
+    """‖x1 - x2 + eps‖ₚ along the last axis of the broadcast tensors.
+
+    Args:
+        x1: a tensor.
+        x2: a tensor; the two broadcast.
+        p: of the p-norm.
+        eps: what is added to each difference.
+        keepdim: whether the axes that are reduced stay, with the size 1.
+
+    Returns:
+        a tensor without the last axis.
+    """
     return op.norm(x1 - x2 + eps, ord=number("p", p, finite=False), axis=-1, keepdims=keepdim)
 
 
 def cdist(x1: Any, x2: Any, p: float = 2.0) -> Any:
-    """‖x1ᵢ - x2ⱼ‖ₚ for all pairs of rows: (…, N, D), (…, M, D) → (…, N, M)."""
+    """‖x1ᵢ - x2ⱼ‖ₚ for all pairs of rows: (…, N, D), (…, M, D) → (…, N, M).
+
+    Args:
+        x1: (…, N, D).
+        x2: (…, M, D).
+        p: of the p-norm.
+
+    Returns:
+        (…, N, M).
+    """
     return op.norm(op.expand_dims(x1, -2) - op.expand_dims(x2, -3), ord=number("p", p, finite=False), axis=-1)

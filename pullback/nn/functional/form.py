@@ -16,5 +16,12 @@ def in_train_phase(x: Any, alt: Any) -> Any:
 
     >>> def forward(self, x):
     ...     return F.in_train_phase(x + 0.1 * R.random.normal(shape=x.shape), x)  # noise in training
+
+    Args:
+        x: taken in steps of training.
+        alt: taken otherwise.
+
+    Returns:
+        one of the two.
     """
     return op.nn.in_train_phase(x, alt)

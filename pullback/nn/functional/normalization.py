@@ -29,9 +29,21 @@ def batch_norm(
 
     With ``training``, steps take mean and (biased) variance of the batch, and move the running statistics, which must
     be buffers of the module, as PyTorch does in place: (1 - momentum)·running + momentum·batch, with the unbiased
-    variance. ``predict`` takes the running ones. Without them (None) both take those of the batch. Without
-    ``training`` both take the running ones. ``momentum``: a number, or a tensor of shape (). Ioffe & Szegedy, Batch
-    Normalization, 2015.
+    variance. ``predict`` takes the running ones. Without them (None) both take those of the batch. Without ``training``
+    both take the running ones.
+
+    Args:
+        input: a tensor, or an array.
+        running_mean: a buffer of the module, or None.
+        running_var: a buffer of the module, or None.
+        weight: a factor for each channel, or None.
+        bias: a summand for each channel, or None.
+        training: whether steps take the statistics of the batch, and move the running ones.
+        momentum: how much of the batch's statistics the running ones take in a step.
+        eps: what is added to the variance.
+
+    Returns:
+        a tensor of the input's shape.
     """
     _channels("batch_norm", input)
     if running_mean is None or running_var is None:
@@ -62,6 +74,19 @@ def instance_norm(
     With ``use_input_stats`` steps take the statistics of the input, and move the running ones (buffers of the module)
     by their mean over the rows; ``predict`` takes the running ones, if there are any. Without, both take the running
     ones. Ulyanov et al., Instance Normalization, 2016.
+
+    Args:
+        input: a tensor, or an array.
+        running_mean: a buffer of the module, or None.
+        running_var: a buffer of the module, or None.
+        weight: a factor for each channel, or None.
+        bias: a summand for each channel, or None.
+        use_input_stats: whether steps take the statistics of the input, and move the running ones.
+        momentum: how much of the rows' statistics the running ones take in a step.
+        eps: what is added to the variance.
+
+    Returns:
+        a tensor of the input's shape.
     """
     rank = len(_channels("instance_norm", input))
     if rank < 3:
@@ -88,7 +113,18 @@ def layer_norm(
     input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
     """(x - mean) / √(variance + eps) · weight + bias, with mean and variance over the last axes, which have the sizes
-    ``normalized_shape``. Ba et al., Layer Normalization, 2016."""
+    ``normalized_shape``. Ba et al., Layer Normalization, 2016.
+
+    Args:
+        input: a tensor, or an array.
+        normalized_shape: the sizes of the last axes, over which statistics are taken: an int or several.
+        weight: of ``normalized_shape``, or None.
+        bias: of ``normalized_shape``, or None.
+        eps: what is added to the variance.
+
+    Returns:
+        a tensor of the input's shape.
+    """
     sizes, axes = _last_axes("layer_norm", input, normalized_shape)
     gamma, beta, used = _affine(weight, bias, sizes, input.dtype)
     return op.nn.layer_norm(input, gamma, beta, axes=axes, epsilon=eps, **used)
@@ -96,7 +132,17 @@ def layer_norm(
 
 def rms_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
     """x / √(mean x² + eps) · weight, with the mean over the last axes, which have the sizes ``normalized_shape``; eps
-    is by default that of the input's dtype. Zhang & Sennrich, Root Mean Square Layer Normalization, 2019."""
+    is by default that of the input's dtype. Zhang & Sennrich, Root Mean Square Layer Normalization, 2019.
+
+    Args:
+        input: a tensor, or an array.
+        normalized_shape: the sizes of the last axes, over which statistics are taken: an int or several.
+        weight: of ``normalized_shape``, or None.
+        eps: what is added to the mean of squares; by default that of the input's dtype.
+
+    Returns:
+        a tensor of the input's shape.
+    """
     sizes, axes = _last_axes("rms_norm", input, normalized_shape)
     weight = op.ones(sizes, input.dtype) if weight is None else weight
     if eps is None:
@@ -106,7 +152,18 @@ def rms_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, ep
 
 def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     """(x - mean) / √(variance + eps) · weight + bias, with mean and variance of each of ``num_groups`` groups of
-    channels of each row: (N, C, …) → (N, C, …). Wu & He, Group Normalization, 2018."""
+    channels of each row: (N, C, …) → (N, C, …). Wu & He, Group Normalization, 2018.
+
+    Args:
+        input: a tensor, or an array.
+        num_groups: groups of channels, which they divide.
+        weight: a factor for each channel, or None.
+        bias: a summand for each channel, or None.
+        eps: what is added to the variance.
+
+    Returns:
+        a tensor of the input's shape.
+    """
     shape = _channels("group_norm", input)
     gamma, beta, used = _affine(weight, bias, (shape[1],), input.dtype)
     axes = list(range(2, len(shape)))
@@ -117,6 +174,16 @@ def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float 
     """x / (k + alpha·m)^beta, with the mean m of x² over ``size`` neighbouring channels, zeros beyond the first and the
     last one: (N, C, …) → (N, C, …). Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks,
     2012.
+
+    Args:
+        input: a tensor, or an array.
+        size: neighbouring channels.
+        alpha: of the formula.
+        beta: of the formula.
+        k: of the formula.
+
+    Returns:
+        a tensor of the input's shape.
     """
     shape = _channels("local_response_norm", input)
     if len(shape) < 3:
@@ -132,7 +199,17 @@ def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float 
 
 
 def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Any:
-    """x / max(‖x‖ₚ, eps), with the p-norm along the axis ``dim`` (or several)."""
+    """x / max(‖x‖ₚ, eps), with the p-norm along the axis ``dim`` (or several).
+
+    Args:
+        input: a tensor, or an array.
+        p: of the p-norm.
+        dim: the axis, or several.
+        eps: below which no norm falls.
+
+    Returns:
+        a tensor of the input's shape.
+    """
     length = op.norm(input, ord=number("p", p, finite=False), axis=dim, keepdims=True)
     return input / op.maximum(length, eps)
 

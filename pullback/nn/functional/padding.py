@@ -18,15 +18,25 @@ MODES = ("constant", "reflect", "replicate", "circular")
 def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
     """``input`` with more around its last axes.
 
-    ``pad``: how much before and after each axis, in pairs from the last axis on: (left, right, top, bottom) of images.
-    Negative numbers cut off. ``mode``: "constant" fills with ``value`` (0 by default); "reflect" with the mirror image,
-    whose edge is not repeated (less than the axis has); "replicate" with the element at the edge; "circular" with what
-    follows when the input is repeated (at most as much as the axis has).
+    Args:
+        input: a tensor, or an array.
+        pad: how much before and after each axis, in pairs from the last axis on: (left, right, top, bottom) of images.
+            Negative numbers cut off.
+        mode: "constant" fills with ``value`` (0 by default); "reflect" with the mirror image, whose edge is not
+            repeated (less than the axis has); "replicate" with the element at the edge; "circular" with what follows
+            when the input is repeated (at most as much as the axis has).
+        value: what a constant padding holds, 0 by default.
 
-    >>> F.pad(x, (1, 1, 2, 2))                     # an image: a column left and right, two rows above and below
+    Returns:
+        the larger tensor.
 
-    Raises ArgumentError for a pad of an odd number or an unknown mode, ShapeError for more pairs than axes, or padding
-    that the mode does not allow.
+    Raises:
+        ArgumentError: for a pad of an odd number or an unknown mode.
+        ShapeError: for more pairs than axes, or padding that the mode does not allow.
+
+    Examples:
+        >>> F.pad(np.zeros((1, 1, 4, 4), "float32"), (1, 1, 2, 2)).shape     # two columns, four rows more
+        (1, 1, 8, 6)
     """
     if mode not in MODES:
         raise ArgumentError(f"pad: mode must be one of {', '.join(MODES)}, got {mode!r}")

@@ -24,9 +24,23 @@ def max_pool1d(
 ) -> Any:  # fmt: skip
     """The largest element of each window of (N, C, L) or (C, L).
 
-    ``stride`` is the window by default. Padding counts as -∞, and is less than the window. ``ceil_mode``: a last
-    window may reach beyond the padded data, if it starts within the data or the padding before them. Raises
-    ArgumentError with ``return_indices``, which are not computed.
+    ``stride`` is the window by default. Padding counts as -∞, and is less than the window.
+
+    Args:
+        input: a tensor, or an array.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        ceil_mode: a last window may reach beyond the padded data, if it starts within the data or the padding before
+            them.
+        return_indices: must be False: indices are not computed.
+
+    Returns:
+        (N, C, L'), or without N as the input.
+
+    Raises:
+        ArgumentError: with ``return_indices``, which are not computed.
     """
     return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
@@ -35,7 +49,24 @@ def max_pool2d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """The largest element of each window of (N, C, H, W) or (C, H, W); see :func:`max_pool1d`."""
+    """The largest element of each window of (N, C, H, W) or (C, H, W); see :func:`max_pool1d`.
+
+    Args:
+        input: a tensor, or an array.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+        return_indices: must be False: indices are not computed.
+
+    Returns:
+        (N, C, H', W'), or without N as the input.
+
+    Examples:
+        >>> F.max_pool2d(np.zeros((8, 16, 28, 28), "float32"), 2).shape
+        (8, 16, 14, 14)
+    """
     return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -43,7 +74,20 @@ def max_pool3d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """The largest element of each window of (N, C, D, H, W) or (C, D, H, W); see :func:`max_pool1d`."""
+    """The largest element of each window of (N, C, D, H, W) or (C, D, H, W); see :func:`max_pool1d`.
+
+    Args:
+        input: a tensor, or an array.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+        return_indices: must be False: indices are not computed.
+
+    Returns:
+        (N, C, D', H', W'), or without N as the input.
+    """
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -75,8 +119,19 @@ def avg_pool1d(
 ) -> Any:  # fmt: skip
     """The mean of each window of (N, C, L) or (C, L).
 
-    ``stride`` is the window by default. Padding is 0, and counts unless ``count_include_pad`` is False. ``ceil_mode``:
-    a last window may reach beyond the padded data, if it starts within the data or the padding before them.
+    ``stride`` is the window by default. Padding is 0, and counts unless ``count_include_pad`` is False.
+
+    Args:
+        input: a tensor, or an array.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        ceil_mode: a last window may reach beyond the padded data, if it starts within the data or the padding before
+            them.
+        count_include_pad: whether padding counts in the mean.
+
+    Returns:
+        (N, C, L'), or without N as the input.
     """
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
@@ -86,7 +141,20 @@ def avg_pool2d(
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Any:  # fmt: skip
     """The mean of each window of (N, C, H, W) or (C, H, W), or its sum divided by ``divisor_override``; see
-    :func:`avg_pool1d`."""
+    :func:`avg_pool1d`.
+
+    Args:
+        input: a tensor, or an array.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+        count_include_pad: whether padding counts in the mean.
+        divisor_override: what sums are divided by, in place of the number of elements.
+
+    Returns:
+        (N, C, H', W'), or without N as the input.
+    """
     return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -95,7 +163,20 @@ def avg_pool3d(
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Any:  # fmt: skip
     """The mean of each window of (N, C, D, H, W) or (C, D, H, W), or its sum divided by ``divisor_override``; see
-    :func:`avg_pool1d`."""
+    :func:`avg_pool1d`.
+
+    Args:
+        input: a tensor, or an array.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+        count_include_pad: whether padding counts in the mean.
+        divisor_override: what sums are divided by, in place of the number of elements.
+
+    Returns:
+        (N, C, D', H', W'), or without N as the input.
+    """
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -132,17 +213,50 @@ def _missing(size: int, window: int, stride: int, padding: int) -> int:
 
 
 def lp_pool1d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
-    """(Σ xᵖ)^(1/p) of each window of (N, C, L) or (C, L), p = norm_type > 0; ``stride`` is the window by default."""
+    """(Σ xᵖ)^(1/p) of each window of (N, C, L) or (C, L), p = norm_type > 0; ``stride`` is the window by default.
+
+    Args:
+        input: a tensor, or an array.
+        norm_type: the p of the p-norm.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+
+    Returns:
+        (N, C, L'), or without N as the input.
+    """
     return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool2d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
-    """(Σ xᵖ)^(1/p) of each window of (N, C, H, W) or (C, H, W); see :func:`lp_pool1d`."""
+    """(Σ xᵖ)^(1/p) of each window of (N, C, H, W) or (C, H, W); see :func:`lp_pool1d`.
+
+    Args:
+        input: a tensor, or an array.
+        norm_type: the p of the p-norm.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+
+    Returns:
+        (N, C, H', W'), or without N as the input.
+    """
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool3d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
-    """(Σ xᵖ)^(1/p) of each window of (N, C, D, H, W) or (C, D, H, W); see :func:`lp_pool1d`."""
+    """(Σ xᵖ)^(1/p) of each window of (N, C, D, H, W) or (C, D, H, W); see :func:`lp_pool1d`.
+
+    Args:
+        input: a tensor, or an array.
+        norm_type: the p of the p-norm.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        stride: the step from window to window; by default the window's size.
+        ceil_mode: whether sizes are rounded up, so that a last window may be partial.
+
+    Returns:
+        (N, C, D', H', W'), or without N as the input.
+    """
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -154,18 +268,41 @@ def _lp_pool(rank: int, x: Any, norm_type: float, kernel_size: Any, stride: Any,
 
 def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
     """The means of ``output_size`` windows that cover (N, C, L) or (C, L): window o of m over n elements goes from
-    ⌊o·n/m⌋ to ⌈(o + 1)·n/m⌉."""
+    ⌊o·n/m⌋ to ⌈(o + 1)·n/m⌉.
+
+    Args:
+        input: a tensor, or an array.
+        output_size: an int.
+
+    Returns:
+        (N, C, L'), or without N as the input.
+    """
     return _adaptive_avg(1, input, output_size)
 
 
 def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
-    """The means of windows that cover (N, C, H, W) or (C, H, W). ``output_size``: an int, or (height, width), where
-    None stands for the input's; see :func:`adaptive_avg_pool1d`."""
+    """The means of windows that cover (N, C, H, W) or (C, H, W).
+
+    Args:
+        input: a tensor, or an array.
+        output_size: an int, or one for each axis, where None stands for the input's size.
+
+    Returns:
+        (N, C, H', W'), or without N as the input.
+    """
     return _adaptive_avg(2, input, output_size)
 
 
 def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
-    """The means of windows that cover (N, C, D, H, W) or (C, D, H, W); see :func:`adaptive_avg_pool2d`."""
+    """The means of windows that cover (N, C, D, H, W) or (C, D, H, W); see :func:`adaptive_avg_pool2d`.
+
+    Args:
+        input: a tensor, or an array.
+        output_size: an int, or one for each axis, where None stands for the input's size.
+
+    Returns:
+        (N, C, D', H', W'), or without N as the input.
+    """
     return _adaptive_avg(3, input, output_size)
 
 
@@ -193,18 +330,47 @@ def _adaptive_avg(rank: int, x: Any, output_size: Any) -> Any:
 
 def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """The maxima of ``output_size`` windows that cover (N, C, L) or (C, L): window o of m over n elements goes from
-    ⌊o·n/m⌋ to ⌈(o + 1)·n/m⌉. Raises ArgumentError with ``return_indices``, which are not computed."""
+    ⌊o·n/m⌋ to ⌈(o + 1)·n/m⌉.
+
+    Args:
+        input: a tensor, or an array.
+        output_size: an int.
+        return_indices: must be False: indices are not computed.
+
+    Returns:
+        (N, C, L'), or without N as the input.
+
+    Raises:
+        ArgumentError: with ``return_indices``, which are not computed.
+    """
     return _adaptive_max(1, input, output_size, return_indices)
 
 
 def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """The maxima of windows that cover (N, C, H, W) or (C, H, W). ``output_size``: an int, or (height, width), where
-    None stands for the input's; see :func:`adaptive_max_pool1d`."""
+    """The maxima of windows that cover (N, C, H, W) or (C, H, W).
+
+    Args:
+        input: a tensor, or an array.
+        output_size: an int, or one for each axis, where None stands for the input's size.
+        return_indices: must be False: indices are not computed.
+
+    Returns:
+        (N, C, H', W'), or without N as the input.
+    """
     return _adaptive_max(2, input, output_size, return_indices)
 
 
 def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """The maxima of windows that cover (N, C, D, H, W) or (C, D, H, W); see :func:`adaptive_max_pool2d`."""
+    """The maxima of windows that cover (N, C, D, H, W) or (C, D, H, W); see :func:`adaptive_max_pool2d`.
+
+    Args:
+        input: a tensor, or an array.
+        output_size: an int, or one for each axis, where None stands for the input's size.
+        return_indices: must be False: indices are not computed.
+
+    Returns:
+        (N, C, D', H', W'), or without N as the input.
+    """
     return _adaptive_max(3, input, output_size, return_indices)
 
 

@@ -17,7 +17,15 @@ __all__ = ["arange", "cat", "concat", "einsum", "full", "matmul", "ones", "split
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """Tensors one after the other along an axis: ``torch.cat``. Their other sizes are equal."""
+    """Tensors one after the other along an axis: ``torch.cat``. Their other sizes are equal.
+
+    Args:
+        tensors: the tensors.
+        dim: the axis; negative ones count from the end.
+
+    Returns:
+        a tensor.
+    """
     return op.concat(tuple(tensors), dim)
 
 
@@ -25,49 +33,126 @@ concat = cat
 
 
 def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """Tensors of one shape side by side along a new axis: ``torch.stack``."""
+    """Tensors of one shape side by side along a new axis: ``torch.stack``.
+
+    Args:
+        tensors: the tensors.
+        dim: the axis; negative ones count from the end.
+
+    Returns:
+        a tensor.
+    """
     return op.stack(tuple(tensors), dim)
 
 
 def split(tensor: Any, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Any, ...]:
-    """A tensor cut along an axis into parts of a size (the last may be smaller), or of the sizes given:
-    ``torch.split``. Raises ArgumentError where the sizes do not add up to that of the axis, or it is symbolic."""
+    """A tensor cut along an axis into parts of one size (the last may be smaller), or of several: ``torch.split``.
+
+    Args:
+        tensor: the tensor.
+        split_size_or_sections: a size, or the sizes.
+        dim: the axis; negative ones count from the end.
+
+    Returns:
+        the parts, a tuple.
+
+    Raises:
+        ArgumentError: where the sizes do not add up to that of the axis, or it is symbolic.
+    """
     return METHODS["split"](tensor, split_size_or_sections, dim)
 
 
 def where(condition: Any, input: Any, other: Any) -> Any:
-    """``input`` where the condition holds, ``other`` elsewhere, element by element; the three broadcast."""
+    """``input`` where the condition holds, ``other`` elsewhere, element by element; the three broadcast.
+
+    Args:
+        condition: bools.
+        input: a tensor, or an array.
+        other: taken where the condition does not hold.
+
+    Returns:
+        a tensor.
+    """
     return op.where(condition, input, other)
 
 
 def einsum(equation: str, *operands: Any) -> Any:
-    """Sums of products as Einstein writes them: ``F.einsum("bik,bkj->bij", a, b)``."""
+    """Sums of products as Einstein writes them: ``F.einsum("bik,bkj->bij", a, b)``.
+
+    Args:
+        equation: the axes of each operand, and of the result.
+        operands: the tensors.
+
+    Returns:
+        a tensor.
+    """
     given = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
     return op.einsum(tuple(given), equation)
 
 
 def matmul(input: Any, other: Any) -> Any:
-    """The product of matrices along the last two axes; the others broadcast."""
+    """The product of matrices along the last two axes; the others broadcast.
+
+    Args:
+        input: (…, n, k).
+        other: (…, k, m).
+
+    Returns:
+        (…, n, m).
+    """
     return op.matmul(input, other)
 
 
 def arange(*limits: int, dtype: str = "int64") -> Any:
-    """The whole numbers from a start (0) to before an end, by a step (1)."""
+    """The whole numbers from a start (0) to before an end, by a step (1).
+
+    Args:
+        limits: the end; or start and end; or start, end and step.
+        dtype: of the result, int64 by default.
+
+    Returns:
+        a tensor of one axis.
+    """
     return op.arange(*limits, dtype=dtype)
 
 
 def zeros(*size: Any, dtype: str = "float32") -> Any:
-    """A tensor of zeros."""
+    """A tensor of zeros.
+
+    Args:
+        size: the shape.
+        dtype: of the result.
+
+    Returns:
+        a tensor.
+    """
     return op.zeros(_sizes(size), dtype)
 
 
 def ones(*size: Any, dtype: str = "float32") -> Any:
-    """A tensor of ones."""
+    """A tensor of ones.
+
+    Args:
+        size: the shape.
+        dtype: of the result.
+
+    Returns:
+        a tensor.
+    """
     return op.ones(_sizes(size), dtype)
 
 
 def full(size: Sequence[Any], fill_value: float, dtype: str = "float32") -> Any:
-    """A tensor whose elements are all ``fill_value``."""
+    """A tensor whose elements are all ``fill_value``.
+
+    Args:
+        size: the shape.
+        fill_value: the value.
+        dtype: of the result.
+
+    Returns:
+        a tensor.
+    """
     return op.full(tuple(size), as_relax(float(fill_value), dtype), dtype)
 
 

@@ -34,13 +34,23 @@ def interpolate(
 ) -> Any:  # fmt: skip
     """(N, C, L), (N, C, H, W) or (N, C, D, H, W) with the spatial axes resized.
 
-    ``size``: an int, or one for each axis; or ``scale_factor``, a number, or one for each axis, of which the result has
-    ⌊size·factor⌋. ``mode``: "nearest", "nearest-exact", "linear" (of sequences), "bilinear" and "bicubic" (of images),
-    "trilinear" (of volumes), or "area" (means).
-    ``align_corners``: the outermost elements stay where they are, else (by default) the edges. Where a factor gives no
-    whole size, places are those of the factor, or with ``recompute_scale_factor`` of the ratio of the sizes.
+    Args:
+        input: a tensor, or an array.
+        size: an int, or one for each axis; or ``scale_factor``, a number, or one for each axis, of which the result has
+            ⌊size·factor⌋.
+        scale_factor: the ratio of the sizes: a number, or one for each spatial axis.
+        mode: "nearest", "nearest-exact", "linear" (of sequences), "bilinear" and "bicubic" (of images), "trilinear" (of
+            volumes), or "area" (means).
+        align_corners: the outermost elements stay where they are, else (by default) the edges. Where a factor gives no
+            whole size, places are those of the factor, or with ``recompute_scale_factor`` of the ratio of the sizes.
+        recompute_scale_factor: whether places are those of the ratio of the sizes, where a factor gives no whole size.
+        antialias: must be False.
 
-    Raises ArgumentError for a mode that does not fit, and for ``antialias``.
+    Returns:
+        the resized tensor.
+
+    Raises:
+        ArgumentError: for a mode that does not fit, and for ``antialias``.
     """
     rank = len(input.shape) - 2
     if mode not in _MODES:
@@ -112,18 +122,42 @@ def _scaled(x: Any, axis: int, count: int, factor: float, mode: str) -> Any:
 
 
 def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
-    """(…, C·r², H, W) → (…, C, H·r, W·r) with r = upscale_factor (Shi et al. 2016)."""
+    """(…, C·r², H, W) → (…, C, H·r, W·r) with r = upscale_factor (Shi et al. 2016).
+
+    Args:
+        input: a tensor, or an array.
+        upscale_factor: r.
+
+    Returns:
+        a tensor.
+    """
     return op.nn.pixel_shuffle(input, each("upscale_factor", upscale_factor, 1, 1)[0])
 
 
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
-    """(…, C, H·r, W·r) → (…, C·r², H, W) with r = downscale_factor: the inverse of :func:`pixel_shuffle`."""
+    """(…, C, H·r, W·r) → (…, C·r², H, W) with r = downscale_factor: the inverse of :func:`pixel_shuffle`.
+
+    Args:
+        input: a tensor, or an array.
+        downscale_factor: r.
+
+    Returns:
+        a tensor.
+    """
     return op.nn.pixel_unshuffle(input, each("downscale_factor", downscale_factor, 1, 1)[0])
 
 
 def channel_shuffle(input: Any, groups: int) -> Any:
     """(N, C, …) with the channels of ``groups`` groups taken in turn: channel g·(C / groups) + i becomes i·groups + g
-    (Zhang et al., ShuffleNet, 2018)."""
+    (Zhang et al., ShuffleNet, 2018).
+
+    Args:
+        input: a tensor, or an array.
+        groups: into how many groups channels are divided; each has weights of its own.
+
+    Returns:
+        a tensor of the input's shape.
+    """
     (count,) = each("groups", groups, 1, 1)
     batch, channels, *rest = input.shape
     if channels % count:
@@ -139,9 +173,15 @@ def grid_sample(
     """Elements of images (N, C, H, W) at the places (x, y) = grid[n, h, w], from -1 to 1 across the image, with a grid
     (N, H', W', 2) → (N, C, H', W'). Of volumes the grid is (N, D', H', W', 3).
 
-    ``mode``: "bilinear", "nearest" or, of images, "bicubic"; ``padding_mode``: beyond the image lie "zeros", the
-    elements at its "border", or its "reflection"; ``align_corners``: -1 and 1 are the centres of the outermost
-    elements, else (by default) their edges.
+    Args:
+        input: a tensor, or an array.
+        grid: the places, (N, H', W', 2) or (N, D', H', W', 3).
+        mode: "bilinear", "nearest" or "bicubic".
+        padding_mode: outside of the image: "zeros", "border" or "reflection".
+        align_corners: whether -1 and 1 are the centres of the outermost elements, not their outer edges.
+
+    Returns:
+        the elements.
     """
     rank = len(input.shape) - 2
     if rank not in (2, 3) or len(grid.shape) != rank + 2:
@@ -156,7 +196,16 @@ def grid_sample(
 
 def affine_grid(theta: Any, size: Sequence[int], align_corners: bool | None = None) -> Any:
     """The grid for :func:`grid_sample` of affine maps: theta (N, 2, 3) and the size (N, C, H, W) of the result →
-    (N, H, W, 2); theta (N, 3, 4) and (N, C, D, H, W) → (N, D, H, W, 3)."""
+    (N, H, W, 2); theta (N, 3, 4) and (N, C, D, H, W) → (N, D, H, W, 3).
+
+    Args:
+        theta: the maps.
+        size: of the result of :func:`grid_sample`.
+        align_corners: whether -1 and 1 are the centres of the outermost elements, not their outer edges.
+
+    Returns:
+        the grid.
+    """
     rank = len(size) - 2
     if rank not in (2, 3):
         raise ArgumentError(f"affine_grid: size must be (N, C, H, W) or (N, C, D, H, W), got {tuple(size)}")
@@ -181,7 +230,21 @@ def _windows(
 
 def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
     """The windows of images as columns: (N, C, H, W) or (C, H, W) → (N, C·kernel area, windows), with zeros around the
-    images. Raises ShapeError for symbolic heights and widths."""
+    images.
+
+    Args:
+        input: a tensor, or an array.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        stride: the step from window to window: an int, or one for each spatial axis.
+
+    Returns:
+        (N, C·kernel area, windows).
+
+    Raises:
+        ShapeError: for symbolic heights and widths.
+    """
 
     def of(data: Any) -> Any:
         batch, channels, *sizes = data.shape
@@ -198,7 +261,19 @@ def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, st
 
 def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
     """The sums of columns where they came from, the adjoint of :func:`unfold`: (N, C·kernel area, windows) →
-    (N, C, *output_size), the sizes of the images that were unfolded."""
+    (N, C, *output_size), the sizes of the images that were unfolded.
+
+    Args:
+        input: a tensor, or an array.
+        output_size: (height, width) of the images: an int, or both.
+        kernel_size: the window's size: an int, or one for each spatial axis.
+        dilation: the distance of a window's elements: an int, or one for each spatial axis.
+        padding: what is added on either side: an int, or one for each spatial axis.
+        stride: the step from window to window.
+
+    Returns:
+        (N, C, *output_size).
+    """
     wanted = each("output_size", output_size, 2, 1)
     (rows, columns), (top, left) = _windows("fold", wanted, kernel_size, dilation, padding, stride)
     area, count = rows.shape[0] * columns.shape[0], rows.shape[1] * columns.shape[1]
@@ -222,8 +297,21 @@ def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padd
 def one_hot(input: Any, num_classes: int = -1) -> Any:
     """1 at the position of each index along a new last axis of ``num_classes``, else 0: (…) → (…, num_classes), int64.
 
-    Indices outside 0 … num_classes - 1 give zeros. Raises ArgumentError without ``num_classes``: shapes do not depend
-    on values.
+    Indices outside 0 … num_classes - 1 give zeros.
+
+    Args:
+        input: a tensor, or an array.
+        num_classes: the size of the new axis.
+
+    Returns:
+        (…, num_classes), int64.
+
+    Raises:
+        ArgumentError: without.
+
+    Examples:
+        >>> F.one_hot(np.array([0, 2]), 3).numpy().tolist()
+        [[1, 0, 0], [0, 0, 1]]
     """
     if not is_int(num_classes) or num_classes < 1:
         raise ArgumentError(

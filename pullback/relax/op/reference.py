@@ -30,7 +30,7 @@ from pullback.relax.op.sample import Ints, sample
 from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir import PrimExpr, as_expr, call, cast, const, fma, maximum, minimum, select
-from pullback.tir.interpreter import intrinsic
+from pullback.tir.arithmetic import intrinsic
 
 for _name, _op in {
     "cat": "concat", "concatenate": "concat", "transpose": "permute_dims", "permute": "permute_dims",

@@ -28,7 +28,8 @@ from pullback.relax.transform.fuse_ops import primitive
 from pullback.relax.transform.inline_functions import over_regions
 from pullback.relax.transform.structure import function_structure, results_of
 from pullback.schedule.affine import affine
-from pullback.schedule.contraction.problem import Factor, Problem, origin, overlaps
+from pullback.schedule.contraction.problem.memory import origin
+from pullback.schedule.contraction.problem.problem import Factor, Problem, overlaps
 from pullback.schedule.group import Group, Machine
 
 Order = tuple[int, ...]  # the value's axis at each place of memory

@@ -45,7 +45,7 @@ from pullback.relax.transform.inline_functions import over_regions
 from pullback.relax.transform.late_reads import late_reads
 from pullback.relax.transform.structure import function_structure, results_of
 from pullback.runtime.collectives import LOCAL
-from pullback.schedule.choose import Schedule, recognize, scheduled
+from pullback.schedule.choose import Schedule, lowered, recognize, scheduled
 from pullback.schedule.group import Group, Machine
 from pullback.schedule.split import split
 from pullback.tir import Await, Buffer, Collective, PackedCall, PrimFunc
@@ -250,7 +250,7 @@ class _Lowering(ExprMutator):
 
     def kernel(self, name: str, group: Group, schedule: Schedule) -> str:
         """The name of the group's kernel in the module; equal ones are shared."""
-        function = schedule.lower(name)
+        function = lowered(schedule, name)
         shared = self.share(name, PrimFunc(name, function.params, function.body, {**function.attrs, "scheduled": True}))
         self.groups.setdefault(shared, group)
         return shared

@@ -459,23 +459,34 @@ class Sweep:
         stacks = iter([(self.builder.emit(part), True) for part in parts_of(TupleGetItem(looped, 1))])
         return nested(call.struct_info, stacks)
 
+    def flags_of_loop(
+        self, call: Call, carries: Sequence[Any], of_rows: Sequence[bool], fixed: Sequence[bool], counted: bool
+    ) -> tuple[list[bool], list[bool], bool] | None:
+        """Which carries come to have the axis, which ys have it, and whether each element ends by itself; None where
+        each does, and functions call themselves in the loop."""
+        body, condition = call.attrs["body"], call.attrs["condition"]
+        moves = [has for _, has in carries]
+        while True:  # until what has the axis does not grow
+            kept, stacked = self.vmap.flags(body, [False, *moves, *of_rows, *fixed])
+            alone = counted or (condition is not None and self.vmap.flags(condition, [False, *moves, *fixed]))
+            if alone and self.recurses(call):
+                return None
+            more = [a or b or alone for a, b in zip(moves, kept, strict=True)]
+            more = [m and not is_handle(e.struct_info) for m, (e, _) in zip(more, carries, strict=True)]
+            if more == moves:
+                return moves, stacked, alone
+            moves = more
+
     def loop(self, call: Call, values: Sequence[Value]) -> Value:
         """A loop whose carries have the axis where they come to have it."""
         count, carries, xs, invariants = values
         counts = count if isinstance(count, tuple) else (None, False)  # an empty list: as many steps as rows
         body, condition, size = call.attrs["body"], call.attrs["condition"], self.size
-        of_rows, fixed, moves = ([h for _, h in group] for group in (xs, invariants, carries))
-        while True:  # until what has the axis does not grow
-            kept, stacked = self.vmap.flags(body, [False, *moves, *of_rows, *fixed])
-            ask = condition is not None and self.vmap.flags(condition, [False, *moves, *fixed])
-            alone = ask or counts[1]  # each element ends by itself
-            if alone and self.recurses(call):
-                return self.scanned(call, values)
-            more = [a or b or bool(alone) for a, b in zip(moves, kept, strict=True)]
-            more = [m and not is_handle(e.struct_info) for m, (e, _) in zip(more, carries, strict=True)]
-            if more == moves:
-                break
-            moves = more
+        of_rows, fixed = ([h for _, h in group] for group in (xs, invariants))
+        flags = self.flags_of_loop(call, carries, of_rows, fixed, counts[1])
+        if flags is None:
+            return self.scanned(call, values)
+        moves, stacked, alone = flags
         own, asking = (Ending(size, counts[1], condition, moves, fixed) if alone else None for _ in range(2))
         extra = own.params if own is not None else []
 

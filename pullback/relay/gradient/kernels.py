@@ -18,7 +18,7 @@ from pullback.ir.op import Op, define
 from pullback.relax.expr import Call, Expr, Function, Tuple
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_call_tir
-from pullback.relax.struct_info import StructInfo, fields_of
+from pullback.relax.struct_info import StructInfo, as_tensor, fields_of
 from pullback.runtime.dtype import numpy_dtype
 from pullback.tir import PrimFunc, interpreter
 from pullback.tir.expr import Buffer
@@ -59,7 +59,8 @@ def operator_of(function: PrimFunc, inputs: int, info: StructInfo) -> Op:
         return Substitute(buffers=dict(zip(function.buffers, (*taken, *given), strict=True))).stmt(function.body)
 
     def meaning(*arrays: np.ndarray) -> Any:
-        results = [np.zeros(i.shape, numpy_dtype(i.dtype)) for i in fields_of(info)]
+        types = map(as_tensor, fields_of(info))
+        results = [np.zeros(t.static_shape, numpy_dtype(t.dtype)) for t in types]
         interpreter.run(function, [*arrays, *results])
         return results[0] if len(results) == 1 else tuple(results)
 

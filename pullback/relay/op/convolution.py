@@ -7,6 +7,7 @@ from typing import Any
 
 from pullback.ir.errors import ShapeError
 from pullback.relax.op.namespace import ops
+from pullback.relax.op.nn.window import SPATIAL
 from pullback.relay.attrs import Attrs
 from pullback.relay.op.blocks import with_blocks
 from pullback.relay.op.layout import shape_in, sizes_of
@@ -32,7 +33,6 @@ from pullback.relay.ty import Any as AnySize
 from pullback.relay.ty import TensorType, Type
 
 _SMALL = {"int8", "uint8", "int16", "uint16"}
-SPACE = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def adapt_windows(rank: int, names: tuple[str, ...], args: list[Any], attrs: dict[str, Any]) -> Any:
@@ -68,7 +68,7 @@ def _kernel_shape(rank: int, transposed: bool) -> Callable[[TensorType, Mapping[
             ends = {"O": inputs, "I": channels // inputs}
         else:
             ends = {"O": channels, "I": inputs // groups}
-        return shape_in(layout, ends | dict(zip(SPACE[rank], kernel, strict=True)))
+        return shape_in(layout, ends | dict(zip(SPATIAL[rank], kernel, strict=True)))
 
     return shape
 
@@ -88,8 +88,8 @@ def _outputs(kernel: Mapping[str, Any], groups: int, transposed: bool) -> Any:
 def _check(name: str, rank: int, weight: tuple[Any, ...], attrs: Mapping[str, Any], transposed: bool) -> None:
     """channels and kernel_size must be the weight's, where they are given."""
     layout = attrs["kernel_layout"]
-    if sorted(layout) != sorted("OI" + SPACE[rank]) or len(layout) != len(weight):
-        hint = f"kernel_layout names each of its {rank + 2} axes: OI and {SPACE[rank]} in any order"
+    if sorted(layout) != sorted("OI" + SPATIAL[rank]) or len(layout) != len(weight):
+        hint = f"kernel_layout names each of its {rank + 2} axes: OI and {SPATIAL[rank]} in any order"
         raise ShapeError(f"{name}: weight ({layout}) has the shape {_shown(weight)}", hint=hint)
     sizes = dict(zip(layout, weight, strict=True))
     channels, kernel = attrs["channels"], maybe_ints("kernel_size", attrs["kernel_size"])
@@ -97,7 +97,7 @@ def _check(name: str, rank: int, weight: tuple[Any, ...], attrs: Mapping[str, An
     if channels is not None and not is_any(found) and found != channels:
         raise ShapeError(f"{name}: channels is {channels}, but weight ({layout}) {_shown(weight)} gives {found}")
     if kernel is not None:
-        window = tuple(sizes[c] for c in SPACE[rank])
+        window = tuple(sizes[c] for c in SPATIAL[rank])
         if any(not is_any(w) and w != k for w, k in zip(window, kernel, strict=True)):
             raise ShapeError(f"{name}: kernel_size is {list(kernel)}, but weight ({layout}) is {_shown(weight)}")
 
@@ -123,7 +123,7 @@ def _lower(name: str, rank: int, transposed: bool) -> Callable[..., Any]:
         if transposed:
             given["output_padding"] = attrs["output_padding"]
         elif _multiplied(attrs["groups"], dict(zip(kernel_layout, shape_of(weight), strict=True))):
-            weight, given["kernel_layout"] = _one_input(weight, kernel_layout, rank), "OI" + SPACE[rank]
+            weight, given["kernel_layout"] = _one_input(weight, kernel_layout, rank), "OI" + SPATIAL[rank]
         conv = getattr(ops.nn, name.removeprefix("nn."))
         if {dtype_of(x), dtype_of(weight)} <= _SMALL:  # sums of so small products are exact in float64
             return cast(conv(cast(x, "float64"), cast(weight, "float64"), **given), dtype or dtype_of(x))
@@ -134,7 +134,7 @@ def _lower(name: str, rank: int, transposed: bool) -> Callable[..., Any]:
 
 def _one_input(weight: Any, layout: str, rank: int) -> Any:
     """The weight of a depthwise convolution with an output for each of the results, and one input."""
-    standard = "OI" + SPACE[rank]
+    standard = "OI" + SPATIAL[rank]
     weight = ops.permute_dims(weight, tuple(layout.index(c) for c in standard))
     channels, multiplier, *window = shape_of(weight)
     return ops.reshape(weight, (channels * multiplier, 1, *window))
@@ -173,7 +173,7 @@ def _type(name: str, rank: int, transposed: bool) -> Callable[[list[Type], Attrs
             same_size(name, [data["C"], kernel["I"] * attrs["groups"]])
         pads = padding(attrs["padding"], rank)
         found = {"N": data["N"], "C": channels}
-        for i, letter in enumerate(SPACE[rank]):
+        for i, letter in enumerate(SPATIAL[rank]):
             window, stride, dilation = kernel[letter], attrs["strides"][i], attrs["dilation"][i]
             size, before, after = data[letter], pads[i], pads[i + rank]
             if not transposed:
@@ -188,7 +188,7 @@ def _type(name: str, rank: int, transposed: bool) -> Callable[[list[Type], Attrs
     return relation
 
 
-for _rank, _space in SPACE.items():
+for _rank, _space in SPATIAL.items():
     _ones, _zeros = (1,) * _rank, (0,) * _rank
     _pads = (0,) * max(_rank, 2)
     _layouts = f"data_layout='NC{_space}', kernel_layout='{{}}{_space}', out_layout='', "

@@ -9,9 +9,10 @@ from typing import Any
 
 from pullback.ir.errors import ShapeError
 from pullback.relax.op.namespace import ops
+from pullback.relax.op.nn.window import SPATIAL
 from pullback.relay.attrs import Attrs
 from pullback.relay.op.blocks import with_blocks
-from pullback.relay.op.convolution import SPACE, adapt_windows
+from pullback.relay.op.convolution import adapt_windows
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import cast, dtype_of, is_float, maybe_ints, padding, quotient, repeated, shape_of, total
 from pullback.relay.ty import Any as AnySize
@@ -31,8 +32,8 @@ def _relation(
         if len(layout) != x.ndim:
             raise ShapeError(f"{name}: data has {x.ndim} axes, layout {layout} {len(layout)}")
         data = dict(zip(layout, x.shape, strict=True))
-        found = sizes([data[c] for c in SPACE[rank]], attrs)
-        data |= dict(zip(SPACE[rank], found, strict=True))
+        found = sizes([data[c] for c in SPATIAL[rank]], attrs)
+        data |= dict(zip(SPATIAL[rank], found, strict=True))
         return TensorType(tuple(data[c] for c in attrs["out_layout"] or layout), x.dtype)
 
     return relation
@@ -65,7 +66,7 @@ def _pool(name: str) -> Callable[..., Any]:
     return lower
 
 
-for _rank, _space in SPACE.items():
+for _rank, _space in SPATIAL.items():
     _ones, _zeros = (1,) * _rank, (0,) * _rank
     _window = f"pool_size={_ones}, strides={_ones}, dilation={_ones}, padding={_zeros}, "
     _layout = f"layout='NC{_space}', out_layout=''"
@@ -110,8 +111,8 @@ def _adaptive_max(rank: int) -> Callable[..., Any]:
 
     def lower(x: Any, **attrs: Any) -> Any:
         layout = attrs["layout"]
-        wanted = _output(rank, [shape_of(x)[layout.index(c)] for c in SPACE[rank]], attrs)
-        for letter, count in zip(SPACE[rank], wanted, strict=True):
+        wanted = _output(rank, [shape_of(x)[layout.index(c)] for c in SPATIAL[rank]], attrs)
+        for letter, count in zip(SPATIAL[rank], wanted, strict=True):
             axis = layout.index(letter)
             size = shape_of(x)[axis]
             if count == size:
@@ -127,7 +128,7 @@ def _adaptive_max(rank: int) -> Callable[..., Any]:
 def _adaptive_avg(rank: int) -> Callable[..., Any]:
     def lower(x: Any, **attrs: Any) -> Any:
         layout = attrs["layout"]
-        wanted = _output(rank, [shape_of(x)[layout.index(c)] for c in SPACE[rank]], attrs)
+        wanted = _output(rank, [shape_of(x)[layout.index(c)] for c in SPATIAL[rank]], attrs)
         op = getattr(ops.nn, f"adaptive_avg_pool{rank}d")
         given = {"layout": layout, "out_layout": attrs["out_layout"] or None}
         return _of_any(lambda data: op(data, tuple(wanted), **given), x)
@@ -135,7 +136,7 @@ def _adaptive_avg(rank: int) -> Callable[..., Any]:
     return lower
 
 
-for _rank, _space in SPACE.items():
+for _rank, _space in SPATIAL.items():
     for _kind, _make in (("max", _adaptive_max), ("avg", _adaptive_avg)):
         define(
             f"nn.adaptive_{_kind}_pool{_rank}d",

@@ -11,9 +11,10 @@ import numpy as np
 from pullback import relax
 from pullback.ir.errors import ArgumentError, ShapeError
 from pullback.relax.op.namespace import ops
+from pullback.relax.op.nn.window import SPATIAL
 from pullback.relay.attrs import Attrs
 from pullback.relay.expr import call_op
-from pullback.relay.op.convolution import SPACE, window_size
+from pullback.relay.op.convolution import window_size
 from pullback.relay.op.registry import OpPattern, define
 from pullback.relay.op.rules import (
     cast,
@@ -89,7 +90,7 @@ def _adapt_resize(rank: int) -> Any:
     return adapt
 
 
-for _rank, _space in SPACE.items():
+for _rank, _space in SPATIAL.items():
     define(
         f"image.resize{_rank}d",
         f"data | size, roi=None, layout='NC{_space}', method='linear', coordinate_transformation_mode='half_pixel', "

@@ -41,7 +41,6 @@ from pullback.relay.adt import (
     PatternWildcard,
     bound_by,
 )
-from pullback.relay.duplicate import Duplicator
 from pullback.relay.expr import (
     Call,
     Constant,
@@ -58,8 +57,9 @@ from pullback.relay.expr import (
     Var,
     const,
 )
-from pullback.relay.op.meaning import result_type, value
+from pullback.relay.op.meaning import result_type, type_of_value, value
 from pullback.relay.transform.infra import FunctionPass, optimizable
+from pullback.relay.transform.left_over import Copy, Renamed
 from pullback.relay.transform.purity import Effect, Purity
 from pullback.relay.transform.residual import Agenda, Binding, Block, Branches, build_if
 from pullback.relay.transform.static_values import (
@@ -204,7 +204,7 @@ class _Evaluator:
 
     def _function(self, expr: Function, env: Env, name: str) -> Value:
         if is_primitive(expr):
-            return Value(self.bind(name, lambda: _Copy(expr, env).visit(expr), expr.span))
+            return Value(self.bind(name, lambda: Copy(expr, env).visit(expr), expr.span))
         known = Known(expr, env, next(CLOCK))
         return Value(self.bind(name, lambda: self._left(known), expr.span), known)
 
@@ -212,7 +212,7 @@ class _Evaluator:
         """The code of a function that is left: it may be called at any time, and with anything."""
         function, env = known.function, Env(known.env)
         if self.leaving.count(function) >= MOST_NESTED or self.calls >= MOST_CALLS:
-            return _Copy(function, known.env).visit(function)  # functions that make one another would do so for ever
+            return Copy(function, known.env).visit(function)  # functions that make one another would do so for ever
         self.calls += 1
         params = self._parameters(function, env)
         body, outside = Block(self.agenda), self.active
@@ -366,7 +366,7 @@ class _Evaluator:
 
     def _computed(self, op: Any, args: Sequence[Any], expr: Call, name: str) -> Value | None:
         """The result of an operator of constants; None where it is large, or type inference is to report an error."""
-        types = [_type_of(a) for a in args]
+        types = [type_of_value(a) for a in args]
         try:
             if op.lower is None or not _is_small(result_type(op, types, expr.attrs)):
                 return None
@@ -438,7 +438,7 @@ class _Evaluator:
         if any(bound_by(clause.lhs) for clause in undecided):
             data.atom()  # its cells can be reached by the variables of patterns, which are not known to be these
         complete = expr.complete and len(undecided) == len(expr.clauses)
-        fresh = [_Renamed(clause, env) for clause in undecided]
+        fresh = [Renamed(clause, env) for clause in undecided]
         sides = [lambda c=c: self.evaluate(c.clause.rhs, c.env) for c in fresh]
         for renamed in fresh:
             self._refine(expr.data, data, renamed)
@@ -476,66 +476,11 @@ class _Evaluator:
         found = [self._fits(p, v, env) for p, v in zip(patterns, values, strict=True)]
         return False if False in found else None if None in found else True
 
-    def _refine(self, expr: Any, data: Value, renamed: _Renamed) -> None:
+    def _refine(self, expr: Any, data: Value, renamed: Renamed) -> None:
         """Inside a clause it is known what constructor made the data."""
         found = renamed.value(renamed.pattern, data.code)
         if isinstance(expr, Var) and data.static is None and found is not None:
             renamed.env.values[expr] = found
-
-
-class _Copy(Duplicator):
-    """An expression as it is, with variables and types of its own, and what stands for those around it."""
-
-    def __init__(self, expr: Expr, around: Env) -> None:
-        super().__init__(expr)
-        self.around = around
-
-    def _type(self, type_: Type | None) -> Any:
-        found = self.around.type(type_)
-        return None if found is None else self.visit_type(found)
-
-    def _types(self, types: tuple[Any, ...]) -> tuple[Any, ...]:
-        return super()._types(self.around.all_types(types))
-
-    def visit_var(self, var: Var) -> Any:
-        known = None if var in self.env else self.around.find(var)
-        return super().visit_var(var) if known is None else known.atom()
-
-
-class _Renamed:
-    """A clause that is left, with variables of its own, and the values of those that it binds."""
-
-    def __init__(self, clause: Clause, env: Env) -> None:
-        self.clause, self.env = clause, Env(env)
-        self.pattern = self._rename(clause.lhs)
-
-    def _rename(self, pattern: Pattern) -> Pattern:
-        if isinstance(pattern, PatternVar):
-            variable = Var(pattern.var.name, self.env.type(pattern.var.type_annotation), span=pattern.var.span)
-            self.env.values[pattern.var] = Value(variable)
-            return PatternVar(variable, span=pattern.span)
-        if isinstance(pattern, PatternConstructor):
-            inner = tuple(self._rename(p) for p in pattern.patterns)
-            return PatternConstructor(pattern.constructor, inner, span=pattern.span)
-        if isinstance(pattern, PatternTuple):
-            return PatternTuple(tuple(self._rename(p) for p in pattern.patterns), span=pattern.span)
-        return pattern
-
-    def value(self, pattern: Pattern, code: Any) -> Value | None:
-        """What matched, with the fields that have names; None where one of them has none."""
-        if isinstance(pattern, PatternVar):
-            return Value(pattern.var)
-        if isinstance(pattern, PatternWildcard) or code is None:
-            return None
-        assert isinstance(pattern, (PatternConstructor, PatternTuple))
-        fields = all_known(self.value(p, None) for p in pattern.patterns)
-        if fields is None:
-            return None
-        if isinstance(pattern, PatternConstructor):
-            if len(pattern.patterns) != len(pattern.constructor.inputs):
-                return None
-            return Value(code, Data(pattern.constructor, tuple(fields)))
-        return Value(code, Fields(tuple(fields)))
 
 
 _CASES: dict[type, Any] = {
@@ -577,12 +522,6 @@ def _constants(values: Sequence[Value]) -> list[Any] | None:
         else:
             return None
     return found
-
-
-def _type_of(array: Any) -> Type:
-    if isinstance(array, tuple):
-        return TupleType(tuple(_type_of(a) for a in array))
-    return TensorType(array.shape, str(array.dtype))
 
 
 def _is_small(type_: Type) -> bool:

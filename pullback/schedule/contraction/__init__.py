@@ -1,10 +1,7 @@
 """Contraction: matmuls and convolutions of every kind, with elementwise work on the result while it is in registers.
 
-``problem.py`` says what a contraction is, ``blocking.py`` how it is cut up (``alternatives.py``: how else it could be),
-``lower.py`` writes the loops; ``region.py`` is the part of the data that a task copies for itself, ``round_copy.py``
-that of a round of terms. ``pairs.py`` makes sums of bfloat16 sums of pairs, ``wide.py`` makes numbers of other half
-types float32 once. ``lane_sums.py`` has vectors along an axis of the sum.
-"""
+``problem/`` says what is computed, ``plan/`` how it is blocked, ``emit/`` writes the loops. Each imports only those
+before it, and ``emit/`` of ``plan/`` only the finished :class:`~.plan.blocking.Blocking`."""
 
 from __future__ import annotations
 
@@ -12,20 +9,22 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pullback.schedule.coalesce import on_one_axis
-from pullback.schedule.contraction.abreast import side_by_side
-from pullback.schedule.contraction.alternatives import chosen
-from pullback.schedule.contraction.blocking import Blocking
-from pullback.schedule.contraction.choice import blocking_of
-from pullback.schedule.contraction.columns import lanes_of
-from pullback.schedule.contraction.cuts import cut
-from pullback.schedule.contraction.order import have_same_order
-from pullback.schedule.contraction.pairs import paired
-from pullback.schedule.contraction.phases import phases
-from pullback.schedule.contraction.problem import Problem
-from pullback.schedule.contraction.wide import widened
+from pullback.schedule.contraction.describe import described
+from pullback.schedule.contraction.emit.side_by_side import side_by_side
+from pullback.schedule.contraction.plan.alternatives import chosen
+from pullback.schedule.contraction.plan.blocking import Blocking, Draft
+from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.finish import finish
+from pullback.schedule.contraction.plan.tails import split_tails
+from pullback.schedule.contraction.plan.task_order import have_same_order
+from pullback.schedule.contraction.problem.bfloat16_pairs import paired
+from pullback.schedule.contraction.problem.phases import phases
+from pullback.schedule.contraction.problem.problem import Problem
+from pullback.schedule.contraction.problem.widen import widened
 from pullback.schedule.group import Group
 from pullback.tir import Buffer, PrimFunc
 from pullback.tir.caches import LINE
+from pullback.tir.description import Description
 from pullback.tir.expr import nbytes
 
 
@@ -37,9 +36,8 @@ def _phases(problem: Problem) -> tuple[Problem, ...]:
 class Contraction:
     """``anchor[o…] = Σ_{k…} a·b``, then elementwise stages of the anchor's shape.
 
-    How it is cut up on the nominal machine says whether it is a contraction, and in which order its sums are taken. The
-    machine's own way is taken where that is the same.
-    """
+    How it is blocked on the nominal machine says whether it is a contraction, and in which order its sums are taken.
+    The machine's own way is taken where that is the same."""
 
     group: Group
     problem: Problem
@@ -63,19 +61,19 @@ class Contraction:
 
     @cached_property
     def parts(self) -> tuple[tuple[Problem, Blocking], ...]:
-        """What is lowered: found when it is asked for, as fusion only wants to know whether there is something."""
-        cuts = [cut(phase) for phase in self.phases]
+        """What is lowered. Fusion does not ask for it: it only wants to know whether there is something."""
+        cuts = [split_tails(phase) for phase in self.phases]
         if self.group is not self.problem.group:
             own = Problem.of(self.group)
             assert own is not None
-            found = [cut(phase) if blocking_of(phase) is not None else [] for phase in _phases(own)]
+            found = [split_tails(phase) if blocking_of(phase) is not None else [] for phase in _phases(own)]
             if all(map(have_same_order, cuts, found)):
                 cuts = found
-        parts = [part for of_phase in cuts for part in of_phase]
+        parts: list[tuple[Problem, Draft]] = [part for of_phase in cuts for part in of_phase]
         if self.group.machine.choices:
             find = self.group.machine.choices.find
             parts = [(p, chosen(p, b, find(self.group.digest, k))) for k, (p, b) in enumerate(parts)]
-        return tuple(parts)
+        return finish(parts)
 
     def lower(self, name: str) -> PrimFunc:
         flat: dict[Buffer, Buffer] = {}
@@ -84,12 +82,13 @@ class Contraction:
         group = self.parts[0][0].group
         return group.function(name, body, flat, in_order=self._writes_lines(), late_alone=True)
 
+    def describe(self) -> Description:
+        return described(self.group, self.parts)
+
     def _writes_lines(self) -> bool:
         """Whether vectors of results are whole lines of memory."""
         sizes = {nbytes(output.dtype) for output in self.group.outputs}
         whole = (
-            p.extents[b.column] * size % LINE == 0 and lanes_of(p) * size == LINE
-            for p, b in self.parts
-            for size in sizes
+            p.extents[b.column] * size % LINE == 0 and p.lanes * size == LINE for p, b in self.parts for size in sizes
         )
-        return all(b.column is p.outputs[-1] and b.summed is None for p, b in self.parts) and all(whole)
+        return all(b.column is p.outputs[-1] and b.lane_axis is None for p, b in self.parts) and all(whole)

@@ -15,9 +15,12 @@ chunks, never a sum.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from pullback.schedule.cost import worth_threads
+from pullback.schedule.describe import is_vectorized, moving, named, tasks_of
 from pullback.schedule.group import Group
 from pullback.schedule.reduction.build import build
 from pullback.schedule.reduction.columns import block_width, lower_columns
@@ -30,8 +33,9 @@ from pullback.schedule.reduction.window import fits_window, lower_window
 from pullback.schedule.scatter import terms_of
 from pullback.te.graph import summed_product
 from pullback.te.tensor import Tensor
-from pullback.tir import PrimFunc, Stmt, seq
+from pullback.tir import Buffer, PrimFunc, Stmt, seq
 from pullback.tir.caches import PAGE
+from pullback.tir.description import Description, Nest
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import walk
 
@@ -58,10 +62,59 @@ class Reduction:
         return Reduction(group, program)
 
     def lower(self, name: str) -> PrimFunc:
+        body = allocated(self.walks.workspace, seq(*(walk.loops for walk in self.walks.walks)))
+        return self.group.function(name, body, self.walks.renamed, in_order=not self.walks.is_window)
+
+    def describe(self) -> Description:
+        return moving("reduction", self.group, [walk.nest for walk in self.walks.walks])
+
+    @cached_property
+    def walks(self) -> _Walks:
         is_window = fits_window(self.program)
         program, renamed = merge(self.program, keep=is_window)
-        body = lower_window(program, worth_threads(program.cost)) if is_window else _lowered(program)
-        return self.group.function(name, body, renamed, in_order=not is_window)
+        if is_window:
+            loops = lower_window(program, worth_threads(program.cost))
+            return _Walks((_Walk(program, loops, "windows"),), [], renamed, is_window)
+        programs, workspace = _phases(program)
+        return _Walks(tuple(map(_in_one, programs)), workspace, renamed, is_window)
+
+
+@dataclass(frozen=True, eq=False)
+class _Walk:
+    """The loops of a program, and which way they go."""
+
+    program: Program
+    loops: Stmt
+    way: str
+
+    @property
+    def nest(self) -> Nest:
+        program, reduced = self.program, [s.domain for s in self.program.reduces if s.domain is not None]
+        terms = max(reduced, key=lambda d: d.size, default=None)
+        axes, column = named(program.axes, program.extents), program.column
+        if self.way == "windows" or column is not None or terms is None or not terms.axes:
+            vector_axis = axes[-1 if column is None else column][0] if axes else None
+        else:
+            vector_axis = terms.axes[-1].name
+        return Nest(
+            axes,
+            max(program.cost, program.machine.memory_ns(program.bytes)),
+            () if terms is None else named(terms.axes, terms.extents),
+            loops=self.way,
+            vector_axis=vector_axis if is_vectorized(self.loops) else None,
+            tasks=tasks_of(self.loops),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Walks:
+    """The programs that a reduction is computed as, one after another; what they share, and what stands for buffers of
+    the group."""
+
+    walks: tuple[_Walk, ...]
+    workspace: list[Buffer]
+    renamed: Mapping[Buffer, Buffer]
+    is_window: bool
 
 
 def is_matmul(stage: Tensor) -> bool:
@@ -96,20 +149,19 @@ def _is_far_apart(program: Program) -> bool:
     return False
 
 
-def _lowered(program: Program) -> Stmt:
-    """The loops of a program: by rows or by columns, at once or in phases."""
+def _phases(program: Program) -> tuple[list[Program], list[Buffer]]:
+    """A program, at once or in phases; and the workspace of these."""
     width = block_width(program)
     tasks = program.rows
     if program.column is not None and tasks:
         columns = program.extents[program.column]
         tasks = tasks // columns * -(-columns // width)
-    cut = in_phases(program, tasks)
-    if cut is None:
-        return _in_one(program)
-    programs, workspace = cut
-    return allocated(workspace, seq(*map(_in_one, programs)))
+    return in_phases(program, tasks) or ([program], [])
 
 
-def _in_one(program: Program) -> Stmt:
+def _in_one(program: Program) -> _Walk:
+    """The loops of a program, by rows or by columns."""
     threads = worth_threads(program.cost)
-    return lower_rows(program, threads) if program.column is None else lower_columns(program, threads)
+    if program.column is None:
+        return _Walk(program, *lower_rows(program, threads))
+    return _Walk(program, lower_columns(program, threads), f"blocks of {block_width(program)} columns")

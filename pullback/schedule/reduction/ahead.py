@@ -78,7 +78,7 @@ def rows_ahead(domain: Domain, program: Program, count: int) -> Ahead | None:
     if not loads or any(domain.size * nbytes(n.buffer.dtype) > NEAR for n in loads):
         return None
     elements = [s.store.value for s in program.steps if s.domain is not None]
-    is_busy = program.machine.vector_bytes < LINE or any(map(calls_function, elements))
+    is_busy = program.machine.has_narrow_vectors or any(map(calls_function, elements))
     alone = len(loads) == 1 and not program.passes_caches
     stores = _far(program, program.steps, BufferStore, lambda n: n.indices[-1] is last)
     return Ahead(loads, row, count, program.extents[-1], stores if alone and is_busy else ())

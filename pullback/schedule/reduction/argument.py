@@ -31,7 +31,7 @@ def keep_better(step: Step, value: PrimExpr, index: PrimExpr, best: Buffer, plac
 
 def reduce_row_argument(step: Step, total: PrimExpr, vector_bytes: int) -> tuple[Stmt, list[Buffer]]:
     """The index of the best element of a row, stored to where ``total`` is, and the buffers that it needs."""
-    (axis,), (extent,) = step.domain.axes or (Var("k"),), step.domain.extents or (1,)  # type: ignore[union-attr]
+    (axis,), (extent,) = step.reduced.axes or (Var("k"),), step.reduced.extents or (1,)
     value_dtype, index = step.store.value.dtype, index_dtype(extent)
     lanes = max(1, vector_bytes // max(4, nbytes(value_dtype)))
     parts = lanes * 4 if extent >= lanes * 8 else lanes

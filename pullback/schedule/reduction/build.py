@@ -14,6 +14,7 @@ from pullback.te.graph import Lower, Reader, body_expr, summed_product
 from pullback.te.tensor import Reduce, Tensor
 from pullback.tir import Buffer, PrimExpr, Var, as_expr, const, store
 from pullback.tir.equality import Equality
+from pullback.tir.static import static
 from pullback.tir.visitor import substitute
 
 LOCAL_ROW = 4096  # elements of a row that are kept rather than computed again
@@ -35,7 +36,7 @@ def build(group: Group) -> Program | None:
 
 def sizes(shape: Sequence[int | PrimExpr]) -> tuple[int, ...]:
     """A shape without the ones."""
-    return tuple(s for s in shape if s != 1)  # type: ignore[misc]
+    return tuple(s for s in static(shape) if s != 1)
 
 
 def _reduced(stage: Tensor) -> tuple[int | PrimExpr, ...]:
@@ -48,7 +49,7 @@ class _Builder:
         self.axes = tuple(Var(f"p{k}") for k in range(len(kept)))
         self.domains: dict[tuple[int, ...], Domain] = {}
         self.point: dict[Tensor, tuple[PrimExpr, ...]] = {}  # where a stage is computed; others are inlined anywhere
-        self.bindings: dict[Tensor, dict[PrimExpr, Var]] = {}
+        self.bindings: dict[Tensor, dict[PrimExpr, PrimExpr]] = {}
         self.domain: dict[Tensor, Domain | None] = {}
         self.depth: dict[Tensor, int] = {}
         self.waiting: list[Tensor] = []  # outputs that read nothing at a point: theirs follows from who reads them
@@ -69,13 +70,13 @@ class _Builder:
         own = [v for v, s in zip(stage.axes, stage.shape, strict=True) if s != 1]
         reduced = [a for a in stage.body.axes if a.extent != 1] if isinstance(stage.body, Reduce) else []
         free = {*own, *(a.var for a in reduced)}
-        at: dict[PrimExpr, Var] = {}
+        at: dict[PrimExpr, PrimExpr] = {}
         for load in reads:
             for index, size, place in zip(load.indices, load.tensor.shape, self.point[load.tensor], strict=True):
-                if size != 1 and (index not in free or at.setdefault(index, place) is not place):  # type: ignore[arg-type]
+                if size != 1 and (index not in free or at.setdefault(index, place) is not place):
                     return False
         if stage.is_reduction:
-            domain: Domain | None = self._domain([a.extent for a in reduced])  # type: ignore[misc]
+            domain: Domain | None = self._domain(static([a.extent for a in reduced]))
             inner = [a.var for a in reduced]
             for axis, place in zip(own, self.axes, strict=True):
                 at.setdefault(axis, place)
@@ -84,10 +85,10 @@ class _Builder:
                 at.update(zip(own, self.axes, strict=False))
             inner = [v for v in own if at.get(v) not in self.axes]
             extents = dict(zip(stage.axes, stage.shape, strict=True))
-            domain = self._domain([extents[v] for v in inner]) if inner else None  # type: ignore[misc]
+            domain = self._domain(static([extents[v] for v in inner])) if inner else None
         placed = self._placed(stage, own, inner, domain, at)
-        if placed and stage.is_reduction and self.waiting:
-            self._place_sources(stage, domain)  # type: ignore[arg-type]
+        if placed and stage.is_reduction and self.waiting and domain is not None:
+            self._place_sources(stage, domain)
         return placed
 
     def _place_sources(self, reduction: Tensor, domain: Domain) -> None:
@@ -106,14 +107,14 @@ class _Builder:
         for stage in [s for s in self.waiting if s in found]:
             own = [v for v, s in zip(stage.axes, stage.shape, strict=True) if s != 1]
             places = [i for i, s in zip(found[stage], stage.shape, strict=True) if s != 1]
-            at = dict(zip(own, places, strict=True))
+            at: dict[PrimExpr, PrimExpr] = dict(zip(own, places, strict=True))
             inner = [v for v in own if at[v] not in self.axes]
-            order = {v: k for k, v in enumerate(domain.axes)}
+            order: dict[PrimExpr, int] = {v: k for k, v in enumerate(domain.axes)}
             if all(at[v] in order for v in inner) and len(inner) == len(order):
-                self._placed(stage, own, sorted(inner, key=lambda v: order[at[v]]), domain, at)  # type: ignore[index, arg-type]
+                self._placed(stage, own, sorted(inner, key=lambda v: order[at[v]]), domain, at)
 
     def _placed(
-        self, stage: Tensor, own: list[Var], inner: list[Var], domain: Domain | None, at: dict[PrimExpr, Var]
+        self, stage: Tensor, own: list[Var], inner: list[Var], domain: Domain | None, at: dict[PrimExpr, PrimExpr]
     ) -> bool:
         """Note a stage's point; False unless its axes correspond one to one to the kept ones and the domain's, and are
         as long as they: a part of a row is no row."""
@@ -132,9 +133,9 @@ class _Builder:
         self.depth[stage] = max(depths, default=0)
         return True
 
-    def _extents(self, own: list[Var], domain: Domain | None, at: dict[PrimExpr, Var]) -> list[tuple[Var, int]]:
+    def _extents(self, own: list[Var], domain: Domain | None, at: dict[PrimExpr, PrimExpr]) -> list[tuple[Var, int]]:
         """The axes of a stage that stand for kept ones or the domain's, with the sizes of those."""
-        sizes = dict(zip(self.axes, self.kept, strict=True))
+        sizes: dict[PrimExpr, int] = dict(zip(self.axes, self.kept, strict=True))
         if domain is not None:
             sizes.update(zip(domain.axes, domain.extents, strict=True))
         return [(v, sizes[at[v]]) for v in own if at.get(v) in sizes]
@@ -207,7 +208,8 @@ class _Builder:
     def _element(self, stage: Tensor) -> PrimExpr:
         reduced = stage.body.axes if isinstance(stage.body, Reduce) else ()
         zeros = dict.fromkeys([*stage.axes, *(a.var for a in reduced)], as_expr(0))
-        return substitute(body_expr(stage), zeros | self.bindings[stage])
+        bound = {v: place for v, place in self.bindings[stage].items() if isinstance(v, Var)}
+        return substitute(body_expr(stage), zeros | bound)
 
     def _read(self, stage: Tensor, own: PrimExpr) -> None:
         """From now on the stage is read as ``own``, at its point alone."""

@@ -79,7 +79,7 @@ class _Block(Walk):
         return serial(domain.axes, domain.extents, self.here(at_points(steps, [{}])))
 
     def argument(self, step: Step) -> Stmt:
-        (axis,), (extent,) = step.domain.axes or (Var("k"),), step.domain.extents or (1,)  # type: ignore[union-attr]
+        (axis,), (extent,) = step.reduced.axes or (Var("k"),), step.reduced.extents or (1,)
         index = index_dtype(extent)
         best, place = self.private("best", (), step.store.value.dtype), self.private("place", (), index)
         self.locals += [best, place]

@@ -30,8 +30,8 @@ def merge(program: Program, keep: bool = False) -> tuple[Program, dict[Buffer, B
         domains[domain] = Domain(*merged, domain.order)
     new = merging.renamed
     steps = [
-        dataclasses.replace(step, store=body, domain=domains[step.domain])  # type: ignore[arg-type]
-        for step, body in zip(program.steps, merging.body.stmts, strict=True)
+        dataclasses.replace(step, store=body, domain=domains[step.domain])
+        for step, body in zip(program.steps, merging.stores, strict=True)
     ]
     local = tuple(new.get(b, b) for b in program.locals)
     return Program(program.machine, axes, extents, tuple(steps), local), new
@@ -42,6 +42,11 @@ class _Merging:
         self.private = {*program.locals, *(s.store.buffer for s in program.steps if s.role == "reduce")}
         self.body = Seq(tuple(s.store for s in program.steps))
         self.renamed: dict[Buffer, Buffer] = {}
+
+    @property
+    def stores(self) -> list[BufferStore]:
+        """The steps' stores as they are by now."""
+        return [s for s in self.body.stmts if isinstance(s, BufferStore)]
 
     def where_possible(
         self, axes: tuple[Var, ...], extents: tuple[int, ...]
@@ -54,16 +59,16 @@ class _Merging:
         order = outermost_first(nodes, axes)
         new_axes, new_extents, body, renamed = coalesce(order, [extent[v] for v in order], self.body)
         self.take(body, renamed)
-        return tuple(new_axes), tuple(new_extents)  # type: ignore[arg-type]
+        return tuple(new_axes), tuple(new_extents)
 
     def in_order(self, domain: Domain) -> tuple[tuple[Var, ...], tuple[int, ...]]:
         """The inner axis of the sums' order, and before it outer ones, as few as possible."""
         axes, extents, order = list(domain.axes), list(domain.extents), domain.order
         while len(axes) > 1 and (order.outer == 1 or extents[-1] < order.inner):
             self.join(axes, extents, len(axes) - 2)
-        new_axes, new_extents, body, renamed = coalesce(axes[:-1], extents[:-1], self.body)  # type: ignore[arg-type]
+        new_axes, new_extents, body, renamed = coalesce(axes[:-1], extents[:-1], self.body)
         self.take(body, renamed)
-        axes, extents = [*new_axes, *axes[-1:]], [*new_extents, *extents[-1:]]  # type: ignore[list-item]
+        axes, extents = [*new_axes, *axes[-1:]], [*new_extents, *extents[-1:]]
         while order.cut is not None and not order.cut.is_inner and order.cut.size % math.prod(extents[1:-1]):
             self.join(axes, extents, 0)
         return tuple(axes), tuple(extents)

@@ -54,12 +54,24 @@ class Moved(Mutator):
 
     def stmt(self, node: Stmt) -> Stmt:
         new = super().stmt(node)
-        if isinstance(new, BufferStore) and new.buffer in self.places:
-            return put(self.places[new.buffer](new.indices), new.value)
-        return new
+        return self._moved(new) if isinstance(new, BufferStore) else new
+
+    def store(self, node: BufferStore) -> BufferStore:
+        """:meth:`stmt` of a store."""
+        new = super().stmt(node)
+        assert isinstance(new, BufferStore)
+        return self._moved(new)
+
+    def _moved(self, node: BufferStore) -> BufferStore:
+        return put(self.places[node.buffer](node.indices), node.value) if node.buffer in self.places else node
 
 
-def put(place: PrimExpr, value: PrimExpr) -> Stmt:
+def value_at(value: PrimExpr) -> Place:
+    """The place of a value that is the same whatever the indices."""
+    return lambda indices: value
+
+
+def put(place: PrimExpr, value: PrimExpr) -> BufferStore:
     """A store to where a load would read."""
     assert isinstance(place, BufferLoad)
     return store(place.buffer, place.indices, value)
@@ -92,7 +104,7 @@ def at_points(
             var = Var(f"v_{at.buffer.name}".replace("v_l_", "v_"), value.dtype)
             bound.append((var, value))
             writes.append(store(at.buffer, at.indices, var))
-            places[at.buffer] = lambda _, var=var: var  # type: ignore[misc]
+            places[at.buffer] = value_at(var)
     body = seq(*(reduce(s, v) for s, v in values.items()), *writes)
     for var, value in reversed(bound):
         body = Let(var, value, body)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from pullback.schedule.reduction.nests import Moved
+from pullback.schedule.reduction.nests import Moved, Place, value_at
 from pullback.schedule.reduction.program import Chunks, Program, Step
 from pullback.tir import Buffer, BufferLoad, BufferStore, Var, store
 from pullback.tir.visitor import substitute, walk
@@ -43,7 +43,7 @@ class _Phases:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.workspace: list[Buffer] = []
-        self.places = {}  # where values of a row are found after the phase that computes them
+        self.places: dict[Buffer, Place] = {}  # where values of a row are found after the phase that computes them
 
     def split(self) -> tuple[list[Program], list[Buffer]]:
         program, waiting = self.program, list(self.program.steps)
@@ -62,7 +62,7 @@ class _Phases:
         return result, self.workspace
 
     def moved(self, step: Step) -> Step:
-        return dataclasses.replace(step, store=Moved(self.places).stmt(step.store))
+        return dataclasses.replace(step, store=Moved(self.places).store(step.store))
 
     def phase(self, now: list[Step], rows: list[Step], later: list[Step]) -> Iterator[Program]:
         """The programs for what happens over domains at one depth, and for the rows' values that follow."""
@@ -96,11 +96,13 @@ class _Phases:
             for s in steps
         ]
         for step in partial:
-            target = store(partial[step], (number, *program.axes), step.total[()])  # type: ignore[index]
+            target = store(partial[step], (number, *program.axes), step.result[()])
             inner.append(Step("row", 1, target))
-        totals = tuple(s.total for s in partial)
-        lead = ((number,), (chunks.count,)) if isinstance(number, Var) else ((), ())
-        return Program(program.machine, (*lead[0], *program.axes), (*lead[1], *program.extents), tuple(inner), totals)  # type: ignore[arg-type]
+        totals = tuple(s.result for s in partial)
+        axes, extents = program.axes, program.extents
+        if isinstance(number, Var):
+            axes, extents = (number, *axes), (chunks.count, *extents)
+        return Program(program.machine, axes, extents, tuple(inner), totals)
 
     def finish(self, reduces: list[Step], rows: list[Step], later: list[Step]) -> Program:
         """The results from the partial ones, and the rows' values that follow; what is read later goes to memory."""
@@ -112,7 +114,7 @@ class _Phases:
             if buffer in needed:
                 saved = Buffer(buffer.name, program.extents, buffer.dtype, "workspace")
                 self.workspace.append(saved)
-                self.places[buffer] = lambda _, b=saved: b[program.axes]
+                self.places[buffer] = value_at(saved[program.axes])
                 steps.append(Step("row", 1, BufferStore(saved, buffer[()], program.axes)))
         return Program(program.machine, program.axes, program.extents, tuple(steps), tuple(own))
 

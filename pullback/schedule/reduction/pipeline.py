@@ -26,7 +26,7 @@ from pullback.schedule.reduction.nests import Moved, Place, nests
 from pullback.schedule.reduction.program import Program, Step
 from pullback.schedule.reduction.walk import Walk
 from pullback.tir import Buffer, BufferLoad, For, PrimExpr, Stmt, Var, as_expr, seq, store
-from pullback.tir.caches import FAR, LINE, NEAR, PAGE
+from pullback.tir.caches import FAR, NEAR, PAGE
 from pullback.tir.expr import nbytes
 from pullback.tir.visitor import Substitute, substitute, walk
 
@@ -80,7 +80,7 @@ class Pipeline:
         machine, stages = program.machine, _stages(program)
         if stages is None or not FAR <= program.bytes <= 2 * machine.cached_bytes or program.passes_caches:
             return None
-        if len(stages) > 1 and machine.vector_bytes < LINE:
+        if len(stages) > 1 and machine.has_narrow_vectors:
             return None
         last, behind, read = program.extents[-1], len(stages) - 1, program.read_of_a_row
         for count in _TOGETHER:

@@ -27,6 +27,7 @@ from pullback.schedule.order import MultiplyAdd, Order
 from pullback.schedule.strides import Access, contiguity
 from pullback.tir import Buffer, BufferLoad, BufferStore, PrimExpr, Var, as_expr
 from pullback.tir.expr import nbytes
+from pullback.tir.static import number
 from pullback.tir.visitor import walk
 
 
@@ -58,12 +59,12 @@ class Domain:
         elements = 1
         outer = next((axis for axis, extent in zip(self.axes, self.extents, strict=True) if extent > 1), None)
         for index, size in zip(reversed(access.indices), reversed(access.buffer.shape), strict=True):
-            if outer in walk(index):
+            if outer in set(walk(index)):
                 return 0
             if index not in self.axes:
                 break
-            elements *= size
-        return elements * nbytes(access.buffer.dtype) if any(outer in walk(i) for i in access.indices) else 0
+            elements *= number(size)
+        return elements * nbytes(access.buffer.dtype) if any(outer in set(walk(i)) for i in access.indices) else 0
 
     @property
     def chunks(self) -> list[Chunks]:
@@ -113,6 +114,18 @@ class Step:
     kind: str = ""
     total: Buffer | None = None
     products: bool = False
+
+    @property
+    def result(self) -> Buffer:
+        """``total``, of a reduction."""
+        assert self.total is not None
+        return self.total
+
+    @property
+    def reduced(self) -> Domain:
+        """``domain``, of a reduction."""
+        assert self.domain is not None
+        return self.domain
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,21 +33,25 @@ from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute, walk
 
 _FROM_MEMORY = 1024  # bytes of rows that are read together from there
-_FROM_CACHE = {True: 2 * 1024, False: 6 * 1024}  # and from the last cache, where tiles are small or not
+_FROM_CACHE = {True: 2 * 1024, False: 6 * 1024}  # and from the last cache, where registers are few or not
 _MANY = 8  # blocks of rows, beside which the last may have fewer
 _WRITTEN_OUT = 64  # elements, where the last axis of a sum has fewer
 _PIECE = 128  # elements, beside which memory is asked for
 
 
-def lower_rows(program: Program, threads: bool) -> Stmt:
-    """All steps of some rows in one task; those that are left over of the last axis, too few, are another."""
+def lower_rows(program: Program, threads: bool) -> tuple[Stmt, str]:
+    """All steps of some rows in one task; those that are left over of the last axis, too few, are another. Which rows
+    are taken together, in words."""
     pipeline = Pipeline.of(program)
     if pipeline is not None:
-        return _blocks(program, pipeline.size, pipeline.body(_Staged(pipeline)), partial(_row_by_row, program), threads)
+        staged = pipeline.body(_Staged(pipeline))
+        way = f"pipelines of {pipeline.size} rows, {pipeline.count} at a time"
+        return _blocks(program, pipeline.size, staged, partial(_row_by_row, program), threads), way
     count = _side_by_side(program)
     if count == 1:
-        return tasks(program.axes, program.extents, _Row(program).body(), threads)
-    return _blocks(program, count, _Rows(program, count).body(), partial(_together, program), threads)
+        return tasks(program.axes, program.extents, _Row(program).body(), threads), "rows"
+    together = _blocks(program, count, _Rows(program, count).body(), partial(_together, program), threads)
+    return together, f"{count} rows side by side"
 
 
 def _blocks(program: Program, size: int, body: Stmt, left_over: Callable[[int], Stmt], threads: bool) -> Stmt:
@@ -83,7 +87,7 @@ def _side_by_side(program: Program) -> int:
     sizes = (s.domain.size * nbytes(s.store.value.dtype) for s in program.steps if s.domain is not None)
     rows, last, most = program.rows, program.extents[-1], NEAR // max((1, *sizes))
     if program.is_far:
-        from_cache = _FROM_CACHE[program.machine.has_small_tiles]
+        from_cache = _FROM_CACHE[program.machine.has_few_registers]
         together = _FROM_MEMORY if program.bytes > 2 * program.machine.cached_bytes else from_cache
         most = min(most, together // max(1, program.read_of_a_row))
     possible = [c for c in (4, 2) if c <= most and rows >= TASKS * c]
@@ -174,7 +178,7 @@ class _Row(Walk):
         """Those of one kind and type."""
         groups: dict[object, list[Step]] = {}
         for step in reduces:
-            groups.setdefault((step.kind, step.total.dtype), []).append(step)  # type: ignore[union-attr]
+            groups.setdefault((step.kind, step.result.dtype), []).append(step)
         return groups.values()
 
     def left(self, lanes: Lanes, target: Target) -> Stmt:
@@ -235,7 +239,7 @@ class _Rows(_Row):
 
     def __init__(self, program: Program, count: int) -> None:
         self.axis, self.count = program.axes[-1], count
-        self.row = Var("r")
+        self.row = self._number = Var("r")
         self.one_by_one = False
         super().__init__(program)
 
@@ -278,7 +282,7 @@ class _Rows(_Row):
         return body if self.one_by_one else self.of_rows(body, "unrolled")
 
     def of_rows(self, body: Stmt, kind: str) -> Stmt:
-        return For(self.row, as_expr(self.count), substitute(body, {self.axis: self.axis + self.row}), kind)
+        return For(self._number, as_expr(self.count), substitute(body, {self.axis: self.axis + self.row}), kind)
 
 
 class _Staged(_Rows):

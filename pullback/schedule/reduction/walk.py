@@ -14,6 +14,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pullback.schedule.order import LANES, Piece, halves, met, pieces
 from pullback.schedule.reduction.nests import Moved, Place, Point, allocated, at_points, nests, put, serial
@@ -91,7 +92,7 @@ class Walk(ABC):
         return self.everywhere(Moved(self.places).stmt(body))
 
     def total(self, step: Step) -> PrimExpr:
-        return self.at(self.own[step.total])  # type: ignore[index]
+        return self.at(self.own[step.result])
 
     def nest(self, steps: Sequence[Step]) -> Stmt:
         domain, reduces = steps[0].domain, _reduces(steps)
@@ -109,7 +110,7 @@ class Walk(ABC):
         found = self.partial(steps, "chunks", whole.size)
 
         def result_of(chunk: PrimExpr) -> Target:
-            return lambda step: self.at(found[step.total], chunk)
+            return lambda step: self.at(found[step.result], chunk)
 
         parts = []
         for chunks in domain.chunks:
@@ -123,16 +124,16 @@ class Walk(ABC):
             parts.append(body)
         again = []
         for step in _reduces(steps):
-            result = self.at(found[step.total], *whole.axes)  # type: ignore[index]
+            result = self.at(found[step.result], *whole.axes)
             again.append(dataclasses.replace(step, store=store(step.store.buffer, (), result), products=False))
         return seq(*parts, self.reduced(again, whole, self.total))
 
-    def partial(self, steps: Sequence[Step], name: str, size: int) -> dict[Buffer | None, Buffer]:
+    def partial(self, steps: Sequence[Step], name: str, size: int) -> dict[Buffer, Buffer]:
         """A private buffer of this size for each result."""
         totals = [s.total for s in steps if s.total is not None]
         found = {t: self.private(name, (size,), t.dtype) for t in totals}
         self.locals += found.values()
-        return dict(found)
+        return found
 
     def reduced(self, steps: Sequence[Step], domain: Domain, target: Target, place: Point | None = None) -> Stmt:
         """The reductions over a domain, in one piece; ``place``: where its points are in the whole."""
@@ -177,7 +178,7 @@ class Walk(ABC):
         return [[step] for step in reduces]
 
     def lanes_of(self, steps: Sequence[Step], size: int) -> Lanes:
-        dtype = steps[0].total.dtype  # type: ignore[union-attr]
+        dtype = steps[0].result.dtype
         buffer = self.private("partial", (size,) if len(steps) == 1 else (len(steps), size), dtype)
         self.locals.append(buffer)
         return Lanes(self, tuple(steps), buffer, size)
@@ -185,7 +186,7 @@ class Walk(ABC):
     def left(self, lanes: Lanes, target: Target) -> Stmt:
         """The lanes are added up until one is left: the result."""
         return seq(
-            *(self.lanes(n, lambda lane, h=half: lanes.take_up(lane, h)) for half, n in halves(lanes.size)),  # type: ignore[misc]
+            *(self.lanes(n, partial(lanes.take_up, half=half)) for half, n in halves(lanes.size)),
             self.everywhere(seq(*(put(target(s), lanes.at(s, 0)) for s in lanes.steps))),
         )
 

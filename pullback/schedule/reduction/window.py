@@ -7,9 +7,9 @@ for i in parallel(n): for y: for x in vectorized(columns):
 from __future__ import annotations
 
 from pullback.schedule.elementwise import nest
-from pullback.schedule.reduction.nests import Moved
+from pullback.schedule.reduction.nests import Moved, Place, value_at
 from pullback.schedule.reduction.program import Program, Step
-from pullback.tir import Let, PrimExpr, Stmt, Var, seq
+from pullback.tir import Buffer, Let, PrimExpr, Stmt, Var, seq
 from pullback.tir.visitor import substitute
 
 MOST = 32  # elements of a window that is written out
@@ -28,14 +28,15 @@ def fits_window(program: Program) -> bool:
 
 def lower_window(program: Program, threads: bool) -> Stmt:
     """All steps at one point of the kept axes; all loads come before all stores."""
-    places, bound, stores = {}, [], []
+    places: dict[Buffer, Place] = {}
+    bound, stores = [], []
     for step in program.steps:
         value = Moved(places).expr(_written_out(step, program) if step.role == "reduce" else step.store.value)
-        target = step.total if step.role == "reduce" else step.store.buffer
-        var = Var(f"v_{target.name}".replace("v_l_", "v_"), value.dtype)  # type: ignore[union-attr]
+        target = step.result if step.role == "reduce" else step.store.buffer
+        var = Var(f"v_{target.name}".replace("v_l_", "v_"), value.dtype)
         bound.append((var, value))
         if target in program.locals:
-            places[target] = lambda _, v=var: v
+            places[target] = value_at(var)
         else:
             stores.append(type(step.store)(step.store.buffer, var, step.store.indices))
     body = seq(*stores)

@@ -24,14 +24,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pullback.schedule.contraction.across import stored_across
-from pullback.schedule.contraction.columns import lanes_of
-from pullback.schedule.contraction.finish import whole_or_rest
-from pullback.schedule.contraction.lower import finished
-from pullback.schedule.contraction.region import Region
-from pullback.schedule.cost import worth_threads
+from pullback.schedule.contraction.emit.epilogue import epilogue, whole_or_tail
+from pullback.schedule.contraction.emit.region import Region
+from pullback.schedule.contraction.emit.transposed_store import transposed_store
 from pullback.schedule.microkernel import Product
 from pullback.schedule.pointwise import buffer_readers, outer_loops, point_of, tasks
 from pullback.schedule.tiles import choose_tile
@@ -68,7 +65,7 @@ class Lowering:
         self.filter, self.problem = filter, filter.problem
         problem = filter.problem
         self.dtype, self.extents, self.machine = problem.anchor.dtype, problem.extents, problem.group.machine
-        self.threads = worth_threads(problem.nanoseconds / 2)
+        self.threads = filter.threads
         self.lower = Lower(buffer_readers(problem.group))
         self.channels, self.columns = self.extents[filter.channel], self.extents[filter.column]
         self.order = Order(filter)
@@ -198,11 +195,11 @@ class Lowering:
         zero = const(0, self.dtype)
         return self._everywhere(m.shape[1:], lambda at: store(m, (chunk, *at), zero))
 
-    def _everywhere(self, shape: tuple[object, ...], body: Callable[[tuple[PrimExpr, ...]], Stmt]) -> Stmt:
+    def _everywhere(self, shape: Sequence[int | PrimExpr], body: Callable[[tuple[PrimExpr, ...]], Stmt]) -> Stmt:
         axes = [Var("i") for _ in shape]
         result = body(tuple(axes))
         for k in range(len(shape) - 1, -1, -1):
-            result = For(axes[k], as_expr(shape[k]), result, "vectorized" if k == len(shape) - 1 else "serial")  # type: ignore[arg-type]
+            result = For(axes[k], as_expr(shape[k]), result, "vectorized" if k == len(shape) - 1 else "serial")
         return result
 
     def _kept(
@@ -279,7 +276,7 @@ class Lowering:
         t, rows, depth, row, term = self.t, part.tiles, self.channels, part.first_tile, 0
         if lead:
             rows, depth, row, term = self.channels, part.tiles, 0, part.first_tile
-        tile = choose_tile(rows, self.columns, lanes_of(self.problem), self.machine.registers)
+        tile = choose_tile(rows, self.columns, self.problem.lanes, self.machine.registers)
 
         def at_point(number: PrimExpr) -> Stmt:
             p = number + part.first_point
@@ -311,17 +308,17 @@ class Lowering:
                 long = {p.long: first[p.long] + i for p, i in zip(filter.pairs, at, strict=True)}
                 return {**batch, **long, filter.column: j}
 
-            grid = {at: m[as_expr(p), number, j] for p, at in enumerate(self.points)}
+            grid: Grid = {at: m[as_expr(p), number, j] for p, at in enumerate(self.points)}
             return For(j, as_expr(self.columns), self._finish(grid, place), "vectorized")
 
         return self._over_tiles(bases, tile, apart=True)
 
     def _results_of_sums(self, m: Buffer) -> Stmt:
-        lanes, columns = lanes_of(self.problem), self.columns
+        lanes, columns = self.problem.lanes, self.columns
 
         def line(number: PrimExpr) -> Stmt:
             first = number * lanes
-            return whole_or_rest(first, columns, lanes, lambda n: self._taps(m, first, n))
+            return whole_or_tail(first, columns, lanes, lambda n: self._taps(m, first, n))
 
         return tasks([self.filter.channel], [self.channels], loop("line", -(-columns // lanes), line), self.threads)
 
@@ -340,9 +337,9 @@ class Lowering:
         corner = {v: as_expr(0) for v, _ in taps} | {filter.channel: filter.channel, filter.column: first}
 
         def finish(moves: Place, total: PrimExpr) -> Stmt:
-            return finished(self.problem, {**corner, **moves, filter.column: first + moves[filter.column]}, total)
+            return epilogue(self.problem, {**corner, **moves, filter.column: first + moves[filter.column]}, total)
 
-        put = stored_across(self.problem, filter.column, taps, columns, acc, lanes_of(self.problem), finish)
+        put = transposed_store(self.problem, filter.column, taps, columns, acc, self.problem.lanes, finish)
         if put is None:
             i, place = Var("i"), {v: as_expr(v) for v, _ in taps}
             put = For(
@@ -351,7 +348,7 @@ class Lowering:
             put = outer_loops(list(place), [n for _, n in taps], put, threads=False)
         return Allocate(acc, seq(For(j, as_expr(columns), fill, "vectorized"), put))
 
-    def _total(self, m: Buffer, p: int, j: Var) -> PrimExpr:
+    def _total(self, m: Buffer, p: int, j: PrimExpr) -> PrimExpr:
         """The sum of the partial sums, pair by pair."""
         terms: list[PrimExpr] = [m[as_expr(c), as_expr(p), self.filter.channel, j] for c in range(self.filter.chunks)]
         while len(terms) > 1:
@@ -364,7 +361,7 @@ class Lowering:
         values = Values()
         totals = values.transformed(grid, RESULTS[2])
         wanted = [(value, total) for at, total in totals.items() if (value := place(at)) is not None]
-        return values.around(seq(*(finished(self.problem, value, total) for value, total in wanted)))
+        return values.around(seq(*(epilogue(self.problem, value, total) for value, total in wanted)))
 
 
 def _number(taps: Iterable[PrimExpr]) -> PrimExpr:

@@ -1,4 +1,4 @@
-"""Which contractions are filters, and how they are cut up.
+"""Which contractions are filters, and how they are blocked.
 
 A filter's data are read in windows of three along each axis: ``data[y + i]``, y a long axis and i a tap. Either the
 taps are summed (a convolution, or its gradient by the data), and tiles of two y give two results of three terms; or y
@@ -11,12 +11,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pullback.schedule.contraction.blocking import region_bytes
-from pullback.schedule.contraction.choice import blocking_of
-from pullback.schedule.contraction.columns import cost_along, distance, lanes_of
-from pullback.schedule.contraction.cuts import cut, time
-from pullback.schedule.contraction.phases import phases
-from pullback.schedule.contraction.problem import Factor, Problem
+from pullback.schedule.contraction.plan.blocking import Packing
+from pullback.schedule.contraction.plan.choice import blocking_of
+from pullback.schedule.contraction.plan.cost import time
+from pullback.schedule.contraction.plan.counts import region_bytes
+from pullback.schedule.contraction.plan.tails import split_tails
+from pullback.schedule.contraction.plan.vector_axis import vector_axis_cost
+from pullback.schedule.contraction.problem.memory import distance
+from pullback.schedule.contraction.problem.phases import phases
+from pullback.schedule.contraction.problem.problem import Factor, Problem
+from pullback.schedule.cost import worth_threads
 from pullback.schedule.tiles import Tile, choose_tile, waits
 from pullback.schedule.winograd.algebra import POINTS
 from pullback.tir import Var
@@ -28,7 +32,7 @@ _MOST_AXES = 2  # 64 points, those of three axes, are more values than registers
 # turned round: of anything; and of data and of a result where squares are turned in half of the time and results stored
 # in pairs, with 16 registers (64 x 16x32x32 by 16x3x3: 0.83 of the plain sum's time, forward and both gradients).
 _MOVES = 8, 12
-_DATA_BY_SMALL_TILES, _RESULT_BY_SMALL_TILES = (4, 5), (6, 8)
+_DATA_BY_FEW_REGISTERS, _RESULT_BY_FEW_REGISTERS = (4, 5), (6, 8)
 _GATHER = 1  # cycles to read a weight, which lie apart in memory
 _GAIN = 0.95  # of the plain contraction's time: what a filter must be better than
 _ENOUGH_TILES = 512  # in all, below which what comes once for all of them, or for a task, takes longer than is known
@@ -36,7 +40,7 @@ _GAIN_OF_FEW = 0.6  # then (14 filters of fewer, emeraldrapids: 0.88 of the time
 _LOCAL_BYTES = 128 * 1024  # of a task's transformed data and products
 _BUFFER_BYTES = 192 * 1024  # of one local buffer, at most
 _SHARED_BYTES = 1024 * 1024  # of what all tasks, or rounds, read again: the transformed weights, or the sums
-_SHARED_BY_SMALL_TILES = 4 * 1024 * 1024  # of weights, where a task multiplies long for each byte that comes from L3
+_SHARED_BY_FEW_REGISTERS = 4 * 1024 * 1024  # of weights, where a task multiplies long for each byte that comes from L3
 _GOOD_TILES = 16  # of a task: what comes once for each task is small beside them
 _MANY_TILES = 64  # in all, that make up for weights which go to L3 and come back
 _LEAST_TILES = 4
@@ -99,6 +103,17 @@ class Filter:
         """Tiles of a task."""
         return math.prod(self.blocks[v] for v in self.tiled)
 
+    @property
+    def threads(self) -> bool:
+        """Whether they are worth it."""
+        return worth_threads(self.problem.nanoseconds / 2)
+
+    @property
+    def tasks(self) -> int:
+        """Blocks of tiles, or where tiles are summed their chunks."""
+        blocks = math.prod(-(-self.count(v) // self.blocks[v]) for v in self.tiled)
+        return self.chunks if self.summed else blocks
+
     def count(self, v: Var) -> int:
         """How many tiles there are along an axis."""
         return _count(self.problem, self.pairs, v)
@@ -156,14 +171,14 @@ def _count(problem: Problem, pairs: tuple[Pair, ...], v: Var) -> int:
 
 
 def _is_faster(found: Filter) -> bool:
-    problem, lanes = found.problem, lanes_of(found.problem)
+    problem, lanes = found.problem, found.problem.lanes
     blocking = blocking_of(problem)
     if blocking is None:
         return False
     waits = _waits(blocking.tile, lanes, problem.group.machine.registers)
-    if tile_count(found) < _ENOUGH_TILES and not problem.group.machine.has_small_tiles:
-        return vectors(found) < _GAIN_OF_FEW * time(cut(problem)) / lanes
-    return vectors(found) < _GAIN * problem.work / lanes * cost_along(problem, blocking.column, lanes) * waits
+    if tile_count(found) < _ENOUGH_TILES and not problem.group.machine.has_few_registers:
+        return vectors(found) < _GAIN_OF_FEW * time(split_tails(problem)) / lanes
+    return vectors(found) < _GAIN * problem.work / lanes * vector_axis_cost(problem, blocking.column) * waits
 
 
 def tile_count(found: Filter) -> int:
@@ -173,7 +188,7 @@ def tile_count(found: Filter) -> int:
 
 def vectors(found: Filter) -> float:
     """Vectors of multiply-adds in the time that a filter takes."""
-    problem, lanes = found.problem, lanes_of(found.problem)
+    problem, lanes = found.problem, found.problem.lanes
     registers = problem.group.machine.registers
     channels, columns = problem.extents[found.channel], problem.extents[found.column]
     sizes = [-(-n // lanes) for n in (channels, columns)]
@@ -181,9 +196,9 @@ def vectors(found: Filter) -> float:
     points = math.prod(problem.extents[v] for v in found.batch)
     points *= math.prod(POINTS * (n // 2) + (POINTS - 1) * (n % 2) for n in long)  # of a tile that is cut, three
     once = channels * columns * _TAPS ** len(found.pairs) * _GATHER
-    is_cheap = problem.group.machine.has_small_tiles and min(channels, columns) >= lanes  # whole squares are turned
-    read = _DATA_BY_SMALL_TILES if is_cheap else _MOVES
-    other = _RESULT_BY_SMALL_TILES if is_cheap and not found.summed else _MOVES
+    is_cheap = problem.group.machine.has_few_registers and min(channels, columns) >= lanes  # whole squares are turned
+    read = _DATA_BY_FEW_REGISTERS if is_cheap else _MOVES
+    other = _RESULT_BY_FEW_REGISTERS if is_cheap and not found.summed else _MOVES
     is_apart = distance(problem, found.data, found.channel) != 1
     moved = sizes[0] * read[is_apart] + sizes[1] * other[not _is_row(found)]
     products = channels * sizes[1] * _waits(choose_tile(_GOOD_TILES, columns, lanes, registers), lanes, registers)
@@ -210,15 +225,15 @@ def _blocked(found: Filter) -> Filter | None:
     most = max(_GOOD_TILES, _LOCAL_BYTES // ((channels + columns) * size))
     most = min(most, max(_GOOD_TILES, total // (_CORES if found.summed else _TASKS)))
     most = min(most, _BUFFER_BYTES // (max(channels, columns) * size))
-    is_long = problem.group.machine.has_small_tiles and not found.summed and total >= _MANY_TILES
-    shared = _SHARED_BY_SMALL_TILES if is_long else _SHARED_BYTES
+    is_long = problem.group.machine.has_few_registers and not found.summed and total >= _MANY_TILES
+    shared = _SHARED_BY_FEW_REGISTERS if is_long else _SHARED_BYTES
     if channels * columns * size > shared or most < _LEAST_TILES:
         return None
     blocks, left = {}, float(most)
     for v in reversed(found.tiled):
         blocks[v] = _even(found.count(v), left)
         left = max(1.0, left / blocks[v]) if blocks[v] == found.count(v) else 1.0
-    if region_bytes({found.data: "region"}, region_extents(found, blocks)) > _BUFFER_BYTES:
+    if region_bytes({found.data: Packing.REGION}, region_extents(found, blocks)) > _BUFFER_BYTES:
         return None
     blocked = replace(found, blocks=blocks)
     return _divided(blocked, total) if found.summed else blocked

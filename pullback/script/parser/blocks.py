@@ -130,12 +130,13 @@ class Blocks:
         parser = self.parser
         names = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
         self.expect_open(node, "T.axis")
-        if len(names) != len(values) or not all(isinstance(n, ast.Name) for n in names):
+        known = [n for n in names if isinstance(n, ast.Name)]
+        if not len(known) == len(names) == len(values):
             hint = 'one name for each axis: vi, vk = T.axis.remap("SR", [i, k])'
             raise parser.source.error(target, f"{len(values)} names of axes are expected here", hint)
-        for name, axis in zip(names, values, strict=True):
+        for name, axis in zip(known, values, strict=True):
             with parser.evaluator.blame(name):
-                parser.scope.define(name.id, axis.value, parser.source.span(name))  # type: ignore[attr-defined]
+                parser.scope.define(name.id, axis.value, parser.source.span(name))
             if axis.is_reduced:
                 self.open[-1].sums.append((axis.value, axis.start))
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from pullback.relax.expr import Function, Var, VarBinding
+from pullback.relax.expr import Var, VarBinding
 from pullback.relax.struct_info import FuncStructInfo
 from pullback.script import relax as R
 from pullback.script.parser.graph_scope import Refused
@@ -46,7 +46,7 @@ def inner_function(parser: GraphFunctionParser, node: ast.FunctionDef) -> None:
         for arg, param in zip(node.args.args, params, strict=True):
             parser.scope.define(arg.arg, param, param.span)
         body = parser.function_body(node, declared)
-    function = Function(tuple(params), body, declared, parser.attrs, span=span)
+    function = parser.made(params, body, declared, span)
     parser.attrs = attrs
     if is_region:
         parser.scope.define(node.name, function, span)

@@ -110,15 +110,16 @@ def _class_definition(
     try:
         source, node = find_definition(file, cls.__name__, frame.f_lineno, frame.f_globals)
     except ScriptError as error:
-        node = None
+        found = None
         for function in functions.values():
             code = function.__code__
             with contextlib.suppress(ScriptError):
                 source, inner = find_definition(code.co_filename, function.__name__, code.co_firstlineno, {})
-                node = next((d for d in source.definitions() if inner in d.body), None)
+                found = next((d for d in source.definitions() if inner in d.body), None)
                 break
-        if node is None:
+        if found is None:
             raise error from None
+        node = found
     if not isinstance(node, ast.ClassDef):
         raise source.error(node, f"{cls.__name__} is no class") from None
     return source, node
@@ -189,8 +190,8 @@ def _imported(source: Source, node: ast.Import | ast.ImportFrom) -> dict[str, An
 def _wanted(source: Source, definitions: Mapping[str, Definition], name: str | None) -> Definition:
     if name is None and len(definitions) == 1:
         return next(iter(definitions.values()))
-    if name in definitions:
-        return definitions[name]  # type: ignore[index]
+    if name is not None and name in definitions:
+        return definitions[name]
     known = ", ".join(definitions) or "nothing"
     if name is not None:
         raise ScriptError(f"the text does not define {name!r}; it defines {known}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, TypeGuard
 
 from pullback.ir.errors import ScriptError
 from pullback.ir.module import GLOBAL_SYMBOL
@@ -125,7 +125,7 @@ class FunctionParser:
                 raise ScriptError(f"{name!r} is a size of dtype {var.dtype}, not {function.name}")
             return var
 
-    def is_call_of(self, node: ast.AST, function: Any) -> bool:
+    def is_call_of(self, node: ast.AST, function: Any) -> TypeGuard[ast.Call]:
         """Whether the node calls that function of R or T."""
         if not isinstance(node, ast.Call):
             return False

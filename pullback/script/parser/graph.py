@@ -138,7 +138,7 @@ class GraphFunctionParser(FunctionParser):
         if isinstance(annotation, Annotation) and arg not in self.node.args.args:
             hint = "write R.Tensor(…): the parameters of the outer function are those of the model"
             raise self.source.error(arg, "a function inside has no R.Param and no R.State", hint)
-        info = getattr(annotation, "info", annotation)
+        info = annotation.info if isinstance(annotation, Annotation) else annotation
         return Var(arg.arg if name is None else name, info, span=self.source.span(arg))
 
     def annotation(self, arg: ast.arg) -> StructInfo | Annotation:
@@ -174,7 +174,13 @@ class GraphFunctionParser(FunctionParser):
         with sizes_scope(self.scope.sizes):
             body = self.function_body(self.node, self.declared)
             self.check_declarations()
-            return Function(tuple(self.params), body, self.declared, self.attrs, span=self.span)
+            return self.made(self.params, body, self.declared, self.span)
+
+    def made(self, params: Sequence[Var], body: SeqExpr, declared: StructInfo | None, span: Span | None) -> Function:
+        """A function that has been read; what it returns is as ``declared``, or as its body says."""
+        if declared is None:
+            return Function(tuple(params), body, attrs=self.attrs, span=span)
+        return Function(tuple(params), body, declared, self.attrs, span=span)
 
     def function_body(self, node: ast.FunctionDef, declared: StructInfo | None) -> SeqExpr:
         """The body of this function or of one inside it."""
@@ -276,7 +282,7 @@ class GraphFunctionParser(FunctionParser):
         """A statement that is an expression: attributes, or a Python call for its effect."""
         call = node.value
         if self.is_call_of(call, R.func_attr):
-            self.add_attrs(call)  # type: ignore[arg-type]
+            self.add_attrs(call)
         elif self.is_call_of(call, R.output):
             hint = "a return stands after the block, not in it"
             raise self.source.error(node, "R.output must be the last statement of a dataflow block", hint)
@@ -295,9 +301,10 @@ class GraphFunctionParser(FunctionParser):
         if self.block is not None:
             raise self.source.error(node, "a dataflow block stands inside a dataflow block", "end the first one before")
         body, last = node.body, node.body[-1]
-        output = last.value if isinstance(last, ast.Expr) and self.is_call_of(last.value, R.output) else None
+        value = last.value if isinstance(last, ast.Expr) else None
+        output = value if value is not None and self.is_call_of(value, R.output) else None
         after = self.flow.after(body, live)
-        self.block = Block(self.output_names(node, output) if output is not None else {})  # type: ignore[arg-type]
+        self.block = Block(self.output_names(node, output) if output is not None else {})
         no_return, self.no_return = self.no_return, self.no_return or "a dataflow block"
         with self.builder.dataflow():
             for statement, later in zip(body if output is None else body[:-1], after, strict=False):
@@ -311,13 +318,15 @@ class GraphFunctionParser(FunctionParser):
     def output_names(self, block: ast.With, call: ast.Call) -> dict[str, ast.stmt]:
         """The last statement that assigns each of the outputs."""
         last = {name: statement for statement in block.body for name in assigned_names([statement])}
+        outputs = {}
         for arg in [*call.args, *call.keywords]:
             if not isinstance(arg, ast.Name):
                 raise self.source.error(arg, "R.output takes names of variables")
             if arg.id not in last:
                 hint = "R.output names variables that the block assigns; others are visible anyway"
                 raise self.source.error(arg, f"{arg.id!r} is not assigned in this dataflow block", hint)
-        return {arg.id: last[arg.id] for arg in call.args}  # type: ignore[attr-defined]
+            outputs[arg.id] = last[arg.id]
+        return outputs
 
     # -- assignments
 
@@ -357,8 +366,11 @@ class GraphFunctionParser(FunctionParser):
             raise self.source.error(
                 node.target, "only names can be assigned; values are never changed in place", PLACES
             )
+        if node.value is None:
+            hint = "an annotation stands where the name gets its value"
+            raise self.source.error(node, f"{node.target.id!r} is annotated, and has no value", hint)
         info = self.struct_info(node.annotation)
-        self.bind(node.target, node.value, self.eval(node.value), info)  # type: ignore[arg-type]
+        self.bind(node.target, node.value, self.eval(node.value), info)
 
     def bind(self, target: ast.Name, node: ast.expr, value: Any, info: StructInfo | None) -> None:
         """Give ``target`` its value: graph values become bindings, Python values just get the name."""
@@ -438,7 +450,9 @@ class GraphFunctionParser(FunctionParser):
 
     def atom(self, value: Any) -> Expr:
         """A graph value as what an argument may be."""
-        return self.normalized(Tuple((self.graph_value(value),))).fields[0]  # type: ignore[attr-defined]
+        whole = self.normalized(Tuple((self.graph_value(value),)))
+        assert isinstance(whole, Tuple)
+        return whole.fields[0]
 
     def graph_value(self, value: Any) -> Expr:
         """A graph value from what an expression gave, all of whose variables belong to this function."""

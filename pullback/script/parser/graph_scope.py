@@ -8,7 +8,7 @@ from typing import Any
 
 from pullback.ir.errors import ScriptError
 from pullback.ir.node import Span
-from pullback.script.parser.scope import Entry, Scope
+from pullback.script.parser.scope import Entry, Level, Scope
 
 
 @dataclass(frozen=True)
@@ -19,32 +19,9 @@ class Refused:
     hint: str
 
 
-class Level(dict[str, Entry]):
-    """The names of a body: of a branch or a loop, or of a function, whose ``assigned`` names are its own."""
-
-    def __init__(self, is_function: bool, assigned: Iterable[str] = ()) -> None:
-        super().__init__()
-        self.is_function, self.assigned = is_function, set(assigned)
-        self.around: dict[str, Entry] = {}  # what a function reads around it
-
-
 class GraphScope(Scope):
     """A name stands for its last value. A function inside reads what stood around it where it was defined, which must
     be what Python would find there when it is called."""
-
-    levels: list[Level]  # type: ignore[assignment]
-
-    def outermost(self) -> Level:
-        return Level(is_function=True)
-
-    @property
-    def assigned(self) -> set[str]:  # type: ignore[override]
-        """The names that the function assigns anywhere."""
-        return {n for level in self.levels for n in level.assigned}
-
-    @assigned.setter
-    def assigned(self, names: Iterable[str]) -> None:
-        self.levels[-1].assigned = set(names)
 
     def define(self, name: str, value: Any, span: Span | None, reads: Mapping[str, Entry] | None = None) -> None:
         """Give a name its next value."""

@@ -86,8 +86,9 @@ class LoopFunctionParser(FunctionParser):
             if isinstance(values.get(arg.arg), T.DType):
                 self.scope.sizes.declare(arg.arg, values[arg.arg].name)
         for arg in arguments:
-            value = values[arg.arg] if arg.arg in values else self.eval_annotation(arg.annotation)  # type: ignore[arg-type]
-            values[arg.arg] = self.parameter(arg, value)
+            if arg.arg not in values and arg.annotation is not None:
+                values[arg.arg] = self.eval_annotation(arg.annotation)
+            values[arg.arg] = self.parameter(arg, values[arg.arg])
             self.scope.define(arg.arg, values[arg.arg], self.source.span(arg))
         return tuple(values[arg.arg] for arg in arguments)
 
@@ -107,7 +108,8 @@ class LoopFunctionParser(FunctionParser):
         """Statements in a scope of their own. ``pass`` in front makes a sequence of a single statement explicit."""
         self.scope.push()
         groups: list[tuple[list[Stmt], bool, Binder | None]] = []
-        stmts, explicit = [], False
+        stmts: list[Stmt] = []
+        explicit = False
         for node in nodes:
             if isinstance(node, ast.Pass):
                 explicit = True
@@ -123,7 +125,8 @@ class LoopFunctionParser(FunctionParser):
         rest: Stmt | None = None
         for stmts, explicit, binder in reversed(groups):
             if binder is not None:
-                stmts = [*stmts, binder.close(rest)]  # type: ignore[arg-type]
+                assert rest is not None  # the last group has none
+                stmts = [*stmts, binder.close(rest)]
             alone = len(stmts) == 1 and not explicit
             rest = stmts[0] if alone else Seq(tuple(part for s in stmts for part in self.blocks.flattened(s)))
         assert rest is not None
@@ -157,7 +160,7 @@ class LoopFunctionParser(FunctionParser):
 
     def expression(self, node: ast.Expr) -> Stmt | None:
         if self.is_call_of(node.value, T.func_attr):
-            self.add_attrs(node.value)  # type: ignore[arg-type]
+            self.add_attrs(node.value)
             return None
         if isinstance(node.value, ast.Call) and self.blocks.expression(node.value):
             return None
@@ -186,7 +189,8 @@ class LoopFunctionParser(FunctionParser):
         if self.blocks.axes(target, value, node):
             return None
         if isinstance(value, T.Match):
-            return self.match(target, value, node)
+            self.match(target, value, node)
+            return None
         if isinstance(value, Expr):
             raise self.source.error(node.value, f"{describe(value)} has no place in a loop function")
         if isinstance(value, PrimExpr) and scalar is None:
@@ -212,11 +216,11 @@ class LoopFunctionParser(FunctionParser):
     def annotated(self, node: ast.AnnAssign) -> Binder:
         """``x: T.float32 = value``."""
         dtype = self.eval_annotation(node.annotation)
-        if not isinstance(node.target, ast.Name) or not isinstance(dtype, T.DType):
+        if not isinstance(node.target, ast.Name) or not isinstance(dtype, T.DType) or node.value is None:
             hint = "a scalar has a dtype of T: T.float32, T.int64, …"
             raise self.source.error(node, "an annotated assignment is written name: T.float32 = value", hint)
-        value = self.eval(node.value)  # type: ignore[arg-type]
-        with self.evaluator.blame(node.value):  # type: ignore[arg-type]
+        value = self.eval(node.value)
+        with self.evaluator.blame(node.value):
             value = as_expr(value, dtype.name)
         return self.let(node.target, Var(node.target.id, dtype.name, span=self.source.span(node.target)), value, node)
 
@@ -249,19 +253,20 @@ class LoopFunctionParser(FunctionParser):
     # -- control flow
 
     def loop(self, node: ast.For) -> Stmt:
-        names = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        names = [n for n in targets if isinstance(n, ast.Name)]
         loop = self.loop_range(node.iter)
-        if len(names) != len(loop.extents) or not all(isinstance(n, ast.Name) for n in names):
+        if not len(names) == len(targets) == len(loop.extents):
             hint = "one name for each extent: for i in range(n), for i, j in T.grid(m, n)"
             raise self.source.error(node.target, f"{len(loop.extents)} loop variables are expected here", hint)
         self.scope.push()
         variables = []
         for name, extent in zip(names, loop.extents, strict=True):
             span = self.source.span(name)
-            var = Var(name.id, loop.dtype or extent.dtype, span=span)  # type: ignore[attr-defined]
+            var = Var(name.id, loop.dtype or extent.dtype, span=span)
             shifted = var if isinstance(loop.start, int) and loop.start == 0 else var + loop.start
             with self.evaluator.blame(name):
-                self.scope.define(name.id, shifted, span)  # type: ignore[attr-defined]
+                self.scope.define(name.id, shifted, span)
             variables.append(var)
         body = self.block(node.body)
         self.scope.pop()

@@ -98,8 +98,8 @@ def function_parser(
         options = {k.arg: evaluator.eval(k.value) for k in call.keywords if k.arg} if call else {}
         known = ("private", "pure", "name", "names") if value is R.function else ("private", "name")
         unknown = next((k for k in options if k not in known), None)
-        if unknown is not None:
-            name = ast.unparse(call.func)  # type: ignore[union-attr]
+        if unknown is not None and call is not None:
+            name = ast.unparse(call.func)
             raise source.error(decorator, f"{name} has no option {unknown!r}", "its options are private= and name=")
         if call is not None and (call.args or any(k.arg is None for k in call.keywords)):
             hint = "its options are private= and name="

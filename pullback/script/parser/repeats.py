@@ -111,14 +111,15 @@ def _over_rows(parser: GraphFunctionParser, node: ast.For, live: Live, over: R.R
 def _targets(parser: GraphFunctionParser, node: ast.For, count: int, live: Live) -> list[ast.Name]:
     """The names that a for gives its values."""
     targets = list(node.target.elts) if isinstance(node.target, ast.Tuple | ast.List) else [node.target]
-    if len(targets) != count or not all(isinstance(t, ast.Name) for t in targets):
+    names = [t for t in targets if isinstance(t, ast.Name)]
+    if not len(names) == len(targets) == count:
         message = f"{count} name{'s' * (count > 1)} {'are' if count > 1 else 'is'} expected here"
         raise parser.source.error(node.target, message, "for i in R.range(n), for x, y in R.rows(xs, ys)")
-    for target in targets:
-        if target.id in live:  # type: ignore[attr-defined]
+    for target in names:
+        if target.id in live:
             hint = "after a loop that took no step it has no value: assign another name in the body"
-            raise parser.source.error(target, f"{target.id!r} is read after the loop", hint)  # type: ignore[attr-defined]
-    return targets  # type: ignore[return-value]
+            raise parser.source.error(target, f"{target.id!r} is read after the loop", hint)
+    return names
 
 
 class _Loop:
@@ -147,9 +148,14 @@ class _Loop:
         if not self.names:
             hint = "what it computes is given to names that have a value before it, and that are read after it"
             raise parser.source.error(node, "nothing that this loop assigns is read", hint)
-        self.before: list[Entry] = [parser.scope.own(n) for n in self.names]  # type: ignore[misc]
+        self.before = self.entries()
         with parser.evaluator.blame(node):
             self.values = [parser.atom(e.value) for e in self.before]
+
+    def entries(self) -> list[Entry]:
+        """What the carries' names stand for now."""
+        found = [self.parser.scope.own(n) for n in self.names]
+        return [entry for entry in found if entry is not None]
 
     def params(self) -> list[Var]:
         """The carries as parameters of one of the loop's functions, visible in it."""
@@ -177,10 +183,10 @@ class _Loop:
             if begin is not None:
                 begin(others)
             parser.statements(self.statements, self.live)
-            after = [parser.scope.own(n) for n in self.names]
+            after = self.entries()
             with parser.evaluator.blame(self.node):
-                values = [parser.graph_value(e.value) for e in after]  # type: ignore[union-attr]
-            self.check_types(values, after)  # type: ignore[arg-type]
+                values = [parser.graph_value(e.value) for e in after]
+            self.check_types(values, after)
             result = Tuple(tuple(values))
             body = parser.builder.finish(Tuple((result, Tuple(()))) if stacks else result)
         params = [*carries, *others] if begin is None else [*others, *carries]

@@ -22,6 +22,15 @@ class Entry:
     reads: Mapping[str, Entry] = field(default_factory=dict)
 
 
+class Level(dict[str, Entry]):
+    """The names of a body: of a branch or a loop, or of a function, whose ``assigned`` names are its own."""
+
+    def __init__(self, is_function: bool, assigned: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.is_function, self.assigned = is_function, set(assigned)
+        self.around: dict[str, Entry] = {}  # what a function reads around it
+
+
 class Scope:
     """The names of one loop function: levels of local names, symbolic sizes, and the surrounding Python names.
 
@@ -30,12 +39,17 @@ class Scope:
 
     def __init__(self, environment: Environment) -> None:
         self.environment, self.sizes = environment, Sizes()
-        self.levels: list[dict[str, Entry]] = [self.outermost()]
+        self.levels = [Level(is_function=True)]
         self.ended: set[str] = set()  # names of inner levels that are over
-        self.assigned: set[str] = set()
 
-    def outermost(self) -> dict[str, Entry]:
-        return {}
+    @property
+    def assigned(self) -> set[str]:
+        """The names that the function assigns anywhere."""
+        return {n for level in self.levels for n in level.assigned}
+
+    @assigned.setter
+    def assigned(self, names: Iterable[str]) -> None:
+        self.levels[-1].assigned = set(names)
 
     def define(self, name: str, value: Any, span: Span | None) -> None:
         """Give a name its only meaning."""
@@ -56,7 +70,7 @@ class Scope:
 
     def push(self) -> None:
         """Open an inner level."""
-        self.levels.append({})
+        self.levels.append(Level(is_function=False))
 
     def pop(self) -> None:
         """Forget the names of the innermost level."""
@@ -91,7 +105,8 @@ def assigned_names(body: Iterable[ast.stmt]) -> list[str]:
     """The names that statements assign, also in nested blocks, in the order of the text; those of functions inside are
     the functions' own."""
     found: list[str] = []
-    rest: list[ast.AST] = list(body)[::-1]
+    rest: list[ast.AST] = list(body)
+    rest.reverse()
     while rest:
         node = rest.pop()
         if isinstance(node, ast.FunctionDef):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pullback.relax.analysis import used_vars
@@ -19,11 +20,12 @@ from pullback.relax.expr import (
     If,
     MatchCast,
     SeqExpr,
+    Tuple,
     TupleGetItem,
     Var,
 )
 from pullback.script.printer.layout import INDENT, Lines
-from pullback.script.printer.uses import Uses
+from pullback.script.printer.uses import Dead, Uses
 
 if TYPE_CHECKING:
     from pullback.script.printer.graph import GraphPrinter
@@ -52,7 +54,8 @@ class IfPrinter:
         self.after = place + len(targets) if is_group else place
         self.is_read = is_group or uses.last.get(targets[0], -1) > place
         self.branches = (node.then, node.otherwise)
-        self.ends: list[list[Expr]] = [list(b.body.fields) if is_group else [b.body] for b in self.branches]  # type: ignore[attr-defined]
+        values = [b.body for b in self.branches]
+        self.ends = [list(v.fields) if is_group and isinstance(v, Tuple) else [v] for v in values]
         self.names: list[str] = []
         self.shared: list[Var | None] = []  # who has the name of a result before the if, and is read in it
 
@@ -62,7 +65,7 @@ class IfPrinter:
         is_dead, read = self.uses.dead(self.after), set(self.uses.read(self.node))
         for k, target in enumerate(self.targets):
             before = dict(printer.names.owners)
-            name = printer.name(target, lambda s, k=k: is_dead(s) and changes(self.ends, k, s))  # type: ignore[misc]
+            name = printer.name(target, partial(self._may_take, is_dead, k))
             owners = before.get(name, ())
             self.names.append(name)
             self.shared.append(next((o for o in owners if o in read), None))
@@ -80,6 +83,10 @@ class IfPrinter:
         lines.extend(bodies[0])
         if bodies[1].lines:
             lines.lines += _otherwise(bodies[1], lines.level)
+
+    def _may_take(self, is_dead: Dead, number: int, var: Any) -> bool:
+        """Whether a result may have the name of a variable."""
+        return is_dead(var) and changes(self.ends, number, var)
 
     def plan(self, which: int, uses: Uses) -> _Plan:
         branch, ends = self.branches[which], self.ends[which]
@@ -101,11 +108,14 @@ class IfPrinter:
         printer, lines = self.printer, Lines(level)
         ends = self.ends[which]
         with printer.names.saved():
-            printer.forced.update({ends[k]: self.names[k] for k in plan.direct})  # type: ignore[misc]
+            printer.forced.update({end: self.names[k] for k in plan.direct if isinstance(end := ends[k], Var)})
             printer.blocks(self.branches[which], uses, lines)
             for k in plan.last:
-                printer.add(lines, lambda k=k: f"{self.names[k]} = {printer.expr(ends[k])}")  # type: ignore[misc]
+                printer.add(lines, partial(self._assigned, k, ends[k]))
         return lines
+
+    def _assigned(self, number: int, end: Expr) -> str:
+        return f"{self.names[number]} = {self.printer.expr(end)}"
 
 
 def changes(ends: Sequence[Sequence[Expr]], number: int, var: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pullback.ir.op import Op
 from pullback.relax.boxes import UNBOX
 from pullback.relax.control import BRANCH, FORI, LOOP, SCAN, WHILE
 from pullback.relax.expr import (
@@ -48,7 +49,7 @@ def statement(printer: GraphPrinter, block: BindingBlock, number: int, lines: Li
         return 1
     names, count = _items(block, number, uses) if not printer.types else (None, 1)
     if isinstance(value, If):
-        targets: list[Var] = names if names is not None and all(isinstance(n, Var) for n in names) else []  # type: ignore[assignment]
+        targets: list[Any] = names if names is not None and all(isinstance(n, Var) for n in names) else []
         ends = [b.body.fields for b in (value.then, value.otherwise) if isinstance(b.body, Tuple)]
         lasting = all(uses.last.get(t, -1) > place + len(targets) for t in targets)
         if len(targets) < 2 or not lasting or [len(e) for e in ends] != [len(targets)] * 2:
@@ -78,12 +79,17 @@ def _items(block: BindingBlock, number: int, uses: Uses) -> tuple[list[Any] | No
     for k in range(len(info.fields)):
         item = block.bindings[following] if following < len(block.bindings) else None
         value = item.value if isinstance(item, VarBinding) else None
-        if not isinstance(value, TupleGetItem) or value.tuple_value is not whole.var or value.index != k:
+        if (
+            item is None
+            or not isinstance(value, TupleGetItem)
+            or value.tuple_value is not whole.var
+            or value.index != k
+        ):
             return None, 1
-        if not same_info(item.var.struct_info, value.struct_info):  # type: ignore[union-attr]
+        if not same_info(item.var.struct_info, value.struct_info):
             return None, 1
         inner, count = _items(block, following, uses)
-        found.append(item.var if inner is None else inner)  # type: ignore[union-attr]
+        found.append(item.var if inner is None else inner)
         following += count
     return found, following - number
 
@@ -138,8 +144,11 @@ def control_call(printer: GraphPrinter, call: Call) -> str | None:
         return _call_self(printer, call)
     if op is UNBOX:
         return _unbox(printer, call)
-    tuples = args[-3:] if op is LOOP else args[-2:] if op is SCAN else args[-1:]
-    if not all(isinstance(t, Tuple) for t in tuples) or set(call.attrs) != set(op.signature.attrs) or call.sinfo_args:  # type: ignore[union-attr]
+    if not isinstance(op, Op):
+        return None
+    last = args[-3:] if op is LOOP else args[-2:] if op is SCAN else args[-1:]
+    tuples = [t for t in last if isinstance(t, Tuple)]
+    if len(tuples) < len(last) or set(call.attrs) != set(op.signature.attrs) or call.sinfo_args:
         return None
     items = [printer.expr(a) for a in args[: len(args) - len(tuples)]]
     if op is FORI and isinstance(args[0], PrimValue):
@@ -152,8 +161,8 @@ def control_call(printer: GraphPrinter, call: Call) -> str | None:
         if args[0].fields:
             return None
         items[0] = "None"
-    items += [sequence([printer.expr(f) for f in t.fields]) for t in tuples]  # type: ignore[union-attr]
-    for key, default in op.signature.attrs.items():  # type: ignore[union-attr]
+    items += [sequence([printer.expr(f) for f in t.fields]) for t in tuples]
+    for key, default in op.signature.attrs.items():
         value = call.attrs[key]
         if isinstance(value, Function):
             items.append(f"{key}={printer.region(value, key)}")
@@ -163,15 +172,16 @@ def control_call(printer: GraphPrinter, call: Call) -> str | None:
             return None
         elif value is not None and value is not default:
             items.append(f"{key}={attribute(value, printer.body_scalars)}")
-    return f"R.{op.short}({', '.join(items)})"  # type: ignore[union-attr]
+    return f"R.{op.short}({', '.join(items)})"
 
 
 def _call_self(printer: GraphPrinter, call: Call) -> str | None:
     (operands,), (info, *rest) = call.args, call.sinfo_args or (None,)
     label = call.attrs.get("label")
-    is_plain = isinstance(operands, Tuple) and isinstance(info, TupleStructInfo) and not rest
-    if not is_plain or set(call.attrs) != {"label"} or type(label) is not str:
+    if not isinstance(operands, Tuple) or not isinstance(info, TupleStructInfo) or rest:
         return None
-    types = sequence([printer.info(f) for f in info.fields])  # type: ignore[union-attr]
-    values = sequence([printer.expr(f) for f in operands.fields])  # type: ignore[attr-defined]
+    if set(call.attrs) != {"label"} or type(label) is not str:
+        return None
+    types = sequence([printer.info(f) for f in info.fields])
+    values = sequence([printer.expr(f) for f in operands.fields])
     return f"R.call_self({values}, {quoted(label)}, {types})"

@@ -88,8 +88,9 @@ def array(data: np.ndarray, function: str) -> str:
 def _nested(data: np.ndarray) -> str | None:
     """Nested lists of numbers, or None where a number does not survive (NaNs with a payload, large uint64)."""
     if data.ndim:
-        parts = [_nested(part) for part in data]
-        return None if None in parts else "[" + ", ".join(parts) + "]"  # type: ignore[arg-type]
+        found = [_nested(part) for part in data]
+        parts = [part for part in found if part is not None]
+        return None if len(parts) < len(found) else "[" + ", ".join(parts) + "]"
     if data.dtype.kind in "biu":
         value = data.item()
         return repr(value) if value < 2**63 else None  # NumPy makes floats of lists that mix larger ones with smaller

@@ -11,6 +11,7 @@ from pullback.script.printer.literals import attribute
 from pullback.script.printer.names import Level, Names
 from pullback.script.printer.scalars import ScalarPrinter
 from pullback.script.printer.types import quoted, sequence
+from pullback.tir.description import without_description
 from pullback.tir.expr import Buffer, PrimExpr, Var
 from pullback.tir.stmt import (
     Allocate,
@@ -51,7 +52,7 @@ class LoopPrinter:
         shape_sizes = [s for b in function.buffers for s in symbols(b.shape) if isinstance(s, Var)]
         for symbol in dict.fromkeys([*function.params, *shape_sizes]):
             self.names.bind(symbol)
-        attrs = dict(function.attrs)
+        attrs = without_description(function.attrs)
         if attrs.get("private") is True:
             options = f"private=True{', ' if options else ''}{options}"
             del attrs["private"]
@@ -153,9 +154,9 @@ class LoopPrinter:
         elif isinstance(stmt, Collective):
             self.lines.add(self.collective(stmt))
         elif isinstance(stmt, Await):
-            parts = (
+            parts = [
                 f"[{', '.join(map(self.scalars.name, part))}]" for part in (stmt.given, stmt.received, stmt.targets)
-            )
+            ]
             self.lines.add(f"T.wait({self.scalars.name(stmt.ticket)}, {', '.join(parts)})")
         elif isinstance(stmt, HostCall):
             self.host_call(stmt)

@@ -10,7 +10,7 @@ from keras import losses as keras_losses
 
 from pullback.ir.errors import ArgumentError, UserError
 from pullback.relax import op
-from pullback.relax.expr import Expr, Var
+from pullback.relax.expr import Expr
 from pullback.relax.frontend.converters import check_supported
 from pullback.relax.frontend.keras.table import KERAS, cast
 from pullback.relax.frontend.keras.trace import Trace
@@ -189,7 +189,7 @@ class Penalized(Loss):
     def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
         return self._loss.default_targets(predictions)
 
-    def expression(self, *values: Var) -> Expr:
+    def expression(self, *values: Expr) -> Expr:
         outputs, penalty, targets = values[: self._outputs], values[self._outputs], values[self._outputs + 1 :]
         taken = outputs[: self._loss.num_backbone_outputs]
         return self._loss.expression(*taken, *targets) + op.mean(cast(penalty, taken[0].dtype))

@@ -13,6 +13,7 @@ from pullback.relax.expr import Expr, Var
 from pullback.relax.frontend.converters import check_supported
 from pullback.relax.frontend.keras.table import KERAS
 from pullback.relax.frontend.keras.trace import Trace
+from pullback.relax.struct_info import as_tensor
 from pullback.relax.training.optimizer import Adadelta as PlainAdadelta
 from pullback.relax.training.optimizer import ClipByGlobalNorm, ClipByValue, NAdam, Optimizer
 from pullback.relax.training.optimizer import Lion as PlainLion
@@ -152,7 +153,7 @@ class KerasAdagrad(_Decoupled):
         self.eps = number("eps", eps, 0.0)
 
     def slots_of(self, param: Var) -> Mapping[str, State]:
-        return {"s": State(param.struct_info, self.initial_accumulator_value, param.name)}  # type: ignore[arg-type]
+        return {"s": State(as_tensor(param.struct_info), self.initial_accumulator_value, param.name)}
 
     def update(self, step: Step, param: Var, gradient: Var, *slots: Var) -> Sequence[Expr]:
         dtype = param.dtype

@@ -38,7 +38,7 @@ from pullback.relax.frontend.keras.tensors import (
     renamed,
     structured,
 )
-from pullback.relax.struct_info import format_info
+from pullback.relax.struct_info import as_tensor, format_info
 from pullback.relax.training.summary import Layer as Line
 
 
@@ -239,9 +239,9 @@ class Trace:
         except Exception:  # Keras's rules of shapes do not know sizes that are symbols
             return
         for mine, (shape, dtype) in zip((v for v in flat(found) if isinstance(v, Expr)), wanted, strict=False):
-            info = mine.struct_info
-            pairs = zip(info.shape, shape, strict=False)
-            fits = info.dtype == dtype and len(info.shape) == len(shape)
+            info = as_tensor(mine.struct_info)
+            pairs = zip(info.sizes, shape, strict=False)
+            fits = info.dtype == dtype and len(info.sizes) == len(shape)
             if not fits or any(a != b for a, b in pairs if isinstance(a, int) and isinstance(b, int)):
                 raise InternalError(f"{name} ({kind}) gives {format_info(info)}, not {dtype}{tuple(shape)}")
 

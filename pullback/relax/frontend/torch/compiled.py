@@ -28,7 +28,7 @@ from pullback.relax.frontend.torch.captured import Observed, View, exported, obs
 from pullback.relax.frontend.torch.dtypes import name_of
 from pullback.relax.frontend.torch.replay import Replay, check_graph
 from pullback.relax.frontend.torch.shared import as_pullback, as_torch
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.struct_info import TensorStructInfo, as_tensor, fields_of
 from pullback.relax.transform import AddRandomState, SplitGradient
 from pullback.relax.transform.add_random_state import draws
 from pullback.relax.transform.split_gradient import KEPT, PARAMETER, RESULT, SEEDED
@@ -150,7 +150,7 @@ class Compiled:
         ]
         for n, seed in zip(self.seeded, seeds, strict=True):
             kind = self.types[n]
-            given.append(zeros(kind.shape, kind.dtype) if seed is None else as_pullback(seed))  # type: ignore[arg-type]
+            given.append(zeros(kind.static_shape, kind.dtype) if seed is None else as_pullback(seed))
         assert self.backward is not None
         return [as_torch(t) for t in self.backward.bind(given)()]
 
@@ -208,8 +208,7 @@ def _function(program: Any, observed: Observed) -> tuple[Function, _Roles]:
 
 
 def _results_of(function: Function) -> list[TensorStructInfo]:
-    info = function.ret_struct_info
-    return list(info.fields) if hasattr(info, "fields") else [info]  # type: ignore[list-item]
+    return [as_tensor(info) for info in fields_of(function.ret_struct_info)]
 
 
 def _as_view(view: View, source: Any) -> Any:

@@ -16,11 +16,11 @@ from pullback.relax.op.namespace import ops
 from pullback.relax.op.reduction.reduce import all_of
 from pullback.relax.struct_info import TensorStructInfo
 from pullback.tir import call, select
+from pullback.tir.arithmetic import maximum as array_maximum
+from pullback.tir.arithmetic import minimum as array_minimum
+from pullback.tir.arithmetic import power as array_power
 from pullback.tir.expr import binary as tir_binary
 from pullback.tir.expr import is_float
-from pullback.tir.interpreter import maximum as array_maximum
-from pullback.tir.interpreter import minimum as array_minimum
-from pullback.tir.interpreter import power as array_power
 
 # -- arithmetic
 

@@ -19,9 +19,9 @@ from pullback.runtime.dtype import numpy_dtype
 from pullback.te.interpreter import cast_array
 from pullback.te.interpreter import erf as erf_array
 from pullback.tir import call, select
+from pullback.tir.arithmetic import maximum as array_maximum
+from pullback.tir.arithmetic import minimum as array_minimum
 from pullback.tir.expr import DTYPES, INTEGERS, is_float, is_signed
-from pullback.tir.interpreter import maximum as array_maximum
-from pullback.tir.interpreter import minimum as array_minimum
 
 
 def sigmoid_array(x: np.ndarray) -> np.ndarray:

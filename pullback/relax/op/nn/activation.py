@@ -29,8 +29,8 @@ from pullback.relax.op.sample import sample
 from pullback.relax.struct_info import TensorStructInfo, format_shape, same_shape
 from pullback.te.interpreter import erf as erf_array
 from pullback.tir import call, select
-from pullback.tir.interpreter import maximum as array_maximum
-from pullback.tir.interpreter import minimum as array_minimum
+from pullback.tir.arithmetic import maximum as array_maximum
+from pullback.tir.arithmetic import minimum as array_minimum
 
 relu = unary(
     "nn.relu",

@@ -122,14 +122,21 @@ def _padding_of_word(op: str, word: str, tensors: Sequence[Any], attrs: dict[str
         span = (tap - 1) * apart + 1
         if word == "valid":
             total.append(0)
-        elif stride == 1:
-            total.append(span - 1)
-        elif isinstance(size, int):
-            total.append(max((-(-size // stride) - 1) * stride + span - size, 0))
         else:
-            hint = "give the padding in numbers"
-            raise ShapeError(f'{op}: padding="same" with strides needs sizes that are known, got {size}', hint=hint)
+            around = same_padding(size, span, stride)
+            if around is None:
+                hint = "give the padding in numbers"
+                raise ShapeError(f'{op}: padding="same" with strides needs sizes that are known, got {size}', hint=hint)
+            total.append(around)
     return (*(t // 2 for t in total), *(t - t // 2 for t in total))
+
+
+def same_padding(size: Dim, span: int, stride: int) -> int | None:
+    """How much padding in all gives an axis ⌈size / stride⌉ windows of so many elements; None for a symbolic size,
+    which stride 1 needs not know."""
+    if stride == 1:
+        return span - 1
+    return max((-(-size // stride) - 1) * stride + span - size, 0) if isinstance(size, int) else None
 
 
 def _are_ints(values: Sequence[Any], least: int) -> bool:

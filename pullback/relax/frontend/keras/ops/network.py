@@ -10,6 +10,7 @@ from pullback.nn import functional as F
 from pullback.relax import op
 from pullback.relax.expr import const
 from pullback.relax.frontend.keras.table import KERAS, Call, as_float, cast, same
+from pullback.relax.op.nn.window import SPATIAL
 
 same(
     {
@@ -118,8 +119,6 @@ def softmax_over(function: Callable[..., Any], x: Any, axis: Any) -> Any:
 
 # -- convolutions
 
-_SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
-
 
 def layout(data_format: str | None, rank: int) -> str:
     """The layout of data with ``rank`` spatial axes."""
@@ -127,7 +126,7 @@ def layout(data_format: str | None, rank: int) -> str:
         from keras import config
 
         data_format = config.image_data_format()
-    return f"N{_SPATIAL[rank]}C" if data_format == "channels_last" else f"NC{_SPATIAL[rank]}"
+    return f"N{SPATIAL[rank]}C" if data_format == "channels_last" else f"NC{SPATIAL[rank]}"
 
 
 def numbers(value: Any, rank: int) -> tuple[int, ...]:
@@ -142,7 +141,7 @@ def _conv(c: Call, x: Any, kernel: Any, groups: Any) -> Any:
     convolve = getattr(op.nn, f"conv{rank}d")
     return convolve(
         x, kernel, numbers(c.strides, rank), c.padding.lower(), numbers(c.dilation_rate, rank), groups,
-        data_layout=data, kernel_layout=f"{_SPATIAL[rank]}IO",
+        data_layout=data, kernel_layout=f"{SPATIAL[rank]}IO",
     )  # fmt: skip
 
 
@@ -169,7 +168,7 @@ def separable_conv(c: Call, inputs: Any, depthwise_kernel: Any, pointwise_kernel
     convolve = getattr(op.nn, f"conv{rank}d")
     return convolve(
         found, pointwise_kernel, 1, 0, 1, 1,
-        data_layout=layout(c.data_format, rank), kernel_layout=f"{_SPATIAL[rank]}IO",
+        data_layout=layout(c.data_format, rank), kernel_layout=f"{SPATIAL[rank]}IO",
     )  # fmt: skip
 
 
@@ -197,10 +196,10 @@ def conv_transpose(c: Call, inputs: Any, kernel: Any) -> Any:
     convolve = getattr(op.nn, f"conv{rank}d_transpose")
     found = convolve(
         inputs, kernel, strides, (*before, *after), 0, dilation, 1, data_layout=data,
-        kernel_layout=f"{_SPATIAL[rank]}OI",
+        kernel_layout=f"{SPATIAL[rank]}OI",
     )  # fmt: skip
     zeros = iter([max(-a, 0) for _, a in cuts])
-    around = [(0, next(zeros)) if letter in _SPATIAL[rank] else (0, 0) for letter in data]
+    around = [(0, next(zeros)) if letter in SPATIAL[rank] else (0, 0) for letter in data]
     return op.nn.pad(found, around) if any(after for _, after in around) else found
 
 

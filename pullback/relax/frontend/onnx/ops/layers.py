@@ -18,6 +18,7 @@ from pullback.relax.frontend.onnx.ops.elementwise import numbers_like
 from pullback.relax.frontend.onnx.ops.shapes import axis_of, padded, rank_of, shape_of
 from pullback.relax.frontend.onnx.table import ONNX
 from pullback.relax.frontend.padding import least
+from pullback.relax.op.nn.window import same_padding
 from pullback.tir.expr import FLOATS
 from pullback.tir.polynomial import same
 
@@ -42,12 +43,9 @@ def windows(
         raise ArgumentError(f"auto_pad={auto_pad!r} is not known")
     before, after = [], []
     for size, k, s, d in zip(shape_of(x)[2:], kernel, strides, dilations, strict=True):
-        reach = (k - 1) * d + 1
-        if s == 1:
-            total = reach - 1
-        else:
-            (n,) = static([size], "the spatial sizes of windows with auto_pad")
-            total = max((-(-n // s) - 1) * s + reach - n, 0)
+        (n,) = [size] if s == 1 else static([size], "the spatial sizes of windows with auto_pad")
+        total = same_padding(n, (k - 1) * d + 1, s)
+        assert total is not None
         less, more = total // 2, total - total // 2
         before.append(less if auto_pad == "SAME_UPPER" else more)
         after.append(more if auto_pad == "SAME_UPPER" else less)

@@ -1,0 +1,1 @@
+"""How a contraction is blocked: from its problem to a finished :class:`~.blocking.Draft`."""

@@ -1,0 +1,1 @@
+"""What a contraction computes, and in which equivalent forms."""
