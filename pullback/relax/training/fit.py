@@ -18,7 +18,7 @@ import numpy as np
 from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, UserError, suggestion
 from pullback.ir.words import guided
 from pullback.relax.convention import DIVISOR_VALUE, EVALUATE, LOSS_VALUE, OUTPUT, Value
-from pullback.relax.training.callbacks import Callbacks
+from pullback.relax.training.callbacks.called import Callbacks
 from pullback.relax.training.checkpoint_file import Record
 from pullback.relax.training.data import Batch, DataSet, Source, check_labels
 from pullback.relax.training.diagnose import check_finite

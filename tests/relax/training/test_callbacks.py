@@ -26,7 +26,7 @@ from pullback.callbacks import (
 import pullback
 from pullback.ir import ArgumentError, UserError
 from pullback.relax.training import EpochRecord, History, fit
-from pullback.relax.training.callbacks import Callbacks
+from pullback.relax.training.callbacks.called import Callbacks
 from pullback.relax.training.loss import MSELoss
 from pullback.relax.training.optimizer import SGD, Adam, RunTime
 from tests.relax.training.models import assert_same, classes, params, trainer_of, with_state
