@@ -192,6 +192,36 @@ class History:
             Area().show(self._repr_html_(), repr(self))
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """What ``evaluate`` found on ``count`` rows: the mean loss, and the metrics by name. ``found["f1"]`` reads them.
+
+    Args:
+        loss: the mean loss.
+        metrics: by name.
+        count: rows.
+    """
+
+    loss: float
+    metrics: dict[str, float]
+    count: int
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of right predictions; None without classes, and where no row counts."""
+        return counted(self.metrics.get("accuracy"))
+
+    def __getitem__(self, name: str) -> float:
+        values = {"loss": self.loss, **self.metrics}
+        if name not in values:
+            raise NameNotFound(f"there is no metric {name!r}; there are: {', '.join(values)}{suggestion(name, values)}")
+        return values[name]
+
+    def __repr__(self) -> str:
+        values = "".join(f", {name}={value:.6g}" for name, value in self.metrics.items())
+        return f"Evaluation(loss={self.loss:.6g}{values}, count={self.count})"
+
+
 def counted(value: float | None) -> float | None:
     """None for what nothing was counted of."""
     return None if _is_empty(value) else value
