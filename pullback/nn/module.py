@@ -595,9 +595,6 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        inner = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
-        own = self.extra_repr()
-        if not inner:
-            return f"{type(self).__name__}({own})"
-        lines = ([own] if own else []) + inner
-        return f"{type(self).__name__}(\n  " + "\n  ".join(lines) + "\n)"
+        from pullback.nn.describe import text
+
+        return text(self)
