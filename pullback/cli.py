@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from pullback.command.opt import State
+    from pullback.ir.module import IRModule
     from pullback.runtime.tables import Table
 
 INTERRUPTED = 130  # 128 + SIGINT
@@ -67,6 +69,18 @@ def print_table(table: Table) -> None:
         console.print(table)
     else:
         typer.echo(str(table))
+
+
+def print_code(text: str, lexer: str) -> None:
+    """Text of a program, or a diff: in colours in a terminal, elsewhere as it is."""
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    console = Console(soft_wrap=True)
+    if console.is_terminal:
+        console.print(Syntax("", lexer, theme="ansi_dark").highlight(text), end="")
+    else:
+        typer.echo(text, nl=False)
 
 
 def _print_version(wanted: bool) -> None:
@@ -226,6 +240,83 @@ def show(
 
             save_memory_picture(picture, report)
             typer.echo(f"picture: {picture}")
+
+
+@app.command()
+def opt(
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="A Python file, which is run; a text of a module; or -.")
+    ] = None,
+    passes: Annotated[
+        str, typer.Option("--passes", "-p", metavar="A,B(option=2)", help="What to run, one after another.")
+    ] = "",
+    before: Annotated[str | None, typer.Option(metavar="STAGE", help="Begin before this stage of compiling.")] = None,
+    after: Annotated[str | None, typer.Option(metavar="STAGE", help="Begin after this stage of compiling.")] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Print what each pass changed, as a diff.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", dir_okay=False, help="Write the module here.")
+    ] = None,
+    name: ModuleName = None,
+    function: FunctionName = None,
+    size: Sizes = None,
+    target: Annotated[str, typer.Option(help="The machine that schedules are for.")] = "llvm",
+    verify: Annotated[bool, typer.Option(help="Check the module after each pass.")] = True,
+    listed: Annotated[bool, typer.Option("--list", help="List the passes and the stages.")] = False,
+    explain: Annotated[
+        str | None, typer.Option(metavar="PASS", help="Print what a pass does, and its options.")
+    ] = None,
+) -> None:
+    """Print a module after passes, or as it is at a stage of compiling.
+
+    Without passes and stages it is the module as it was read. What is printed can be read again. --before and --after
+    take a stage, or a pass of the pipeline, and compile one function up to there; --passes follow. --diff shows the
+    passes of --passes, or where there are none those of the pipeline. A .py file is run, as by show.
+    """
+    from pullback.command import opt as optimizer
+    from pullback.command import passes as known
+    from pullback.runtime.files import write_atomically
+    from pullback.runtime.tables import Table
+    from pullback.show import parse_sizes
+    from pullback.target import Target
+
+    _one_of(("--before", before), ("--after", after))
+    with errors_in_one_line():
+        if listed:
+            for language in (known.GRAPH, known.RELAY):
+                print_table(Table([f"passes over {language}", ""], optimizer.passes_of(language), left=2))
+            print_table(Table(["stage", "its passes"], optimizer.stages_of(), left=2))
+            return
+        if explain is not None:
+            typer.echo(known.documentation(explain))
+            return
+        if file is None:
+            raise typer.BadParameter("name a file, or - for the standard input", param_hint="FILE")
+        module = optimizer.read(file, name, note)
+        if verify:
+            optimizer.check(module)
+        machine = Target(target)
+        chosen = known.parsed(passes, optimizer.language(module), machine)
+        if before is not None or after is not None:
+            sizes = parse_sizes(size or [])
+            stage = (before or after or "", after is not None)
+            steps = optimizer.at_stage(module, *stage, function, sizes, machine, verify)
+            module = _followed(steps, module, diff and not chosen)
+        elif function is not None or size:
+            raise typer.BadParameter("--function and --size are for --before and --after")
+        module = _followed(optimizer.after_passes(module, chosen, verify), module, diff)
+        if output is not None:
+            write_atomically(output, optimizer.text_of(module).encode())
+        elif not diff:
+            print_code(optimizer.text_of(module), "python")
+
+
+def _followed(states: Iterable[State], module: IRModule, is_shown: bool) -> IRModule:
+    """The module after the last of these states; what each changed is printed if it ``is_shown``."""
+    for state in states:
+        module = state.module
+        if is_shown:
+            print_code(state.diff, "diff")
+    return module
 
 
 @app.command()

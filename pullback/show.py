@@ -23,25 +23,32 @@ from pullback.relax.expr import Function
 from pullback.relax.struct_info import symbolic_vars
 from pullback.relax.training.trainer import Trainer
 from pullback.target import Target
+from pullback.tir.stmt import PrimFunc
 
 
 def load_module(path: str | Path, name: str | None = None, note: Callable[[str], None] = lambda text: None) -> IRModule:
     """The module (or that of the trainer) that a Python file or a saved script defines at its top level.
 
     The file is run, under another name than ``__main__``, up to the first call of a compiled function: nothing is
-    trained. Of a trainer and other modules the trainer's is taken. An ArgumentError lists what there is when the file
+    trained. Of a trainer and other modules the trainer's is taken; where there are only functions, they are a module.
+    An ArgumentError lists what there is when the file
     defines no module, or several and ``name`` is not given. ``note`` gets a line about each choice that was made.
     """
     values, last = _names_of(path)
     found = {key: module for key, value in values.items() if (module := _module_of(value)) and not key.startswith("_")}
     if last is not None:
         note(f"{path} was read up to line {last}, where it would compute: names bound after that are not known")
+    functions = {k: v for k, v in values.items() if isinstance(v, (Function, PrimFunc)) and not k.startswith("_")}
+    if name in functions:
+        return IRModule({name: functions[name]})
     if name is not None:
         if name not in found:
             hint = "--name takes a name of the file's top level"
             message = f"{path} defines no module or trainer {name!r}; it has: {', '.join(found) or 'none'}"
             raise ArgumentError(message, hint=hint)
         return found[name]
+    if not found and functions:
+        return IRModule(functions)
     if not found:
         raise _none_found(path, values, last)
     if len({id(m) for m in found.values()}) == 1:

@@ -11,16 +11,18 @@
                  EliminateCommonSubexpr, GatherAgain
     recomputed   Rematerialize: cheap values that only the backward part would keep; RepeatBroadcasts
     fused        FuseOps: groups that are one kernel each
-    laid out     ChooseLayouts: the order of axes in which values between kernels lie in memory
+    laid_out     ChooseLayouts: the order of axes in which values between kernels lie in memory
     lowered      LowerToTir: kernels, scheduled for the machine; PackConstants, in libraries with folded layers
     planned      plan_memory: a host function and places for all values; verify_plan
 
-``PULLBACK_DEBUG`` shows the way: see ``driver/debug.py``.
+``PULLBACK_DEBUG`` shows the way (``driver/debug.py``), and `python -m pullback opt --after STAGE` prints the module
+there (:func:`walk`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from pullback.driver import watch
 from pullback.driver.debug import show_stage, verify
@@ -63,15 +65,62 @@ from pullback.relax.transform.verify_plan import verify_plan
 from pullback.schedule.group import Group, Machine
 from pullback.target import Target
 
+Stage = tuple[str, tuple[Pass, ...]]  # its name, and its passes
+
+RAISED: Stage = ("raised", (RaiseOps(),))
+JOINED: Stage = ("joined", (JoinStep(), InferByConvention()))
+
+
+def stages(machine: Machine, groups: dict[str, Group] | None = None) -> tuple[Stage, ...]:
+    """The stages that concern one function, once it is inlined."""
+    simplified = (
+        CanonicalizeBindings(),
+        HoistSums(),
+        CanonicalizeBindings(),
+        SharePrefixes(),
+        Simplify(),
+        CanonicalizeBindings(),
+        SimplifyLoops(),
+        FoldConstant(),
+        HoistInvariants(),
+        SimplifyLoops(),
+        MoveViews(),
+        EliminateCommonSubexpr(),
+        GatherAgain(),
+        FreeCopies(),
+    )
+    return (
+        ("decomposed", (KeepCopies(), DecomposeOpsForTraining())),
+        ("simplified", simplified),
+        ("recomputed", (Rematerialize(), RepeatBroadcasts())),
+        ("fused", (FuseOps(machine),)),
+        ("laid_out", (ChooseLayouts(machine),)),
+        ("lowered", (LowerToTir(machine, groups),)),
+    )
+
+
+class Step(NamedTuple):
+    """Where the pipeline is: the stage, the pass that ran last, and the module after it."""
+
+    stage: str
+    name: str
+    module: IRModule
+
 
 def prepare(module: IRModule) -> IRModule:
     """The steps that concern the module as a whole."""
-    return joined(RaiseOps()(module))
+    return joined(_after(RAISED, module))
 
 
 def joined(module: IRModule) -> IRModule:
     """The steps that concern trainer modules: all that the interpreter takes."""
-    return InferByConvention()(JoinStep()(module))
+    return _after(JOINED, module)
+
+
+def _after(stage: Stage, module: IRModule) -> IRModule:
+    for step in stage[1]:
+        module = step(module)
+    return module
 
 
 def machine_of(target: Target) -> Machine:
@@ -100,38 +149,32 @@ def lower_function(
     """From a prepared module to one function as calls of kernels, with its symbolic sizes bound, and what it donates:
     number of the flattened result -> number of the flattened input whose memory it takes over. ``groups`` is filled
     with what each kernel was made of."""
+    work = _inlined(module, name, sizes)
+    donated = donations(work[name])
+    machine = (options or Options.of(target)).machine(target)
+    for step in _lowering(work, name, machine, groups):
+        work = step.module
+    return work, donated
+
+
+@deep
+def _inlined(module: IRModule, name: str, sizes: dict[str, int]) -> IRModule:
+    """A module of one function, inlined, and of all kernels."""
     function = whole_function(module, name, sizes)
     refuse_draws_without_state(function)
     kernels = {n: f for n, f in module.items() if not isinstance(f, Function)}
-    work = IRModule({**kernels, name: function}, module.attrs)
-    machine = (options or Options.of(target)).machine(target)
-    for step in (
-        KeepCopies(),
-        DecomposeOpsForTraining(),
-        CanonicalizeBindings(),
-        HoistSums(),
-        CanonicalizeBindings(),
-        SharePrefixes(),
-        Simplify(),
-        CanonicalizeBindings(),
-        SimplifyLoops(),
-        FoldConstant(),
-        HoistInvariants(),
-        SimplifyLoops(),
-        MoveViews(),
-        EliminateCommonSubexpr(),
-        GatherAgain(),
-        FreeCopies(),
-        Rematerialize(),
-        RepeatBroadcasts(),
-        FuseOps(machine),
-        ChooseLayouts(machine),
-        LowerToTir(machine, groups),
-    ):
-        watch.look()
-        work = show_stage(step.name, step(work), name)
-    work[name] = sizes_as_constants(work[name])
-    return work, donations(function)
+    return IRModule({**kernels, name: function}, module.attrs)
+
+
+def _lowering(work: IRModule, name: str, machine: Machine, groups: dict[str, Group] | None) -> Iterator[Step]:
+    """The steps from an inlined function to calls of kernels."""
+    for stage, passes in stages(machine, groups):
+        for step in passes:
+            watch.look()
+            work = show_stage(step.name, step(work), name)
+            if stage == "lowered":
+                work[name] = sizes_as_constants(work[name])
+            yield Step(stage, step.name, work)
 
 
 def donations(function: Function) -> dict[int, int]:
@@ -155,8 +198,36 @@ def plan_function(
     work, donate = lower_function(module, name, sizes, target, options=options)
     for step in late:
         work = show_stage(step.name, step(work), name)
-    plan = plan_memory(name, work[name], work, donate, MemoryOptions(poison=options.poison))
-    verify_plan(plan, work[name], work, donate, deep=verify())
+    plan = _planned(work, name, donate, options)
     for function in (*plan.inner.values(), plan.host):
         show_stage("plan_memory", function, name)
     return plan
+
+
+@deep
+def _planned(work: IRModule, name: str, donated: dict[int, int], options: Options) -> Plan:
+    plan = plan_memory(name, work[name], work, donated, MemoryOptions(poison=options.poison))
+    verify_plan(plan, work[name], work, donated, deep=verify())
+    return plan
+
+
+def walk(module: IRModule, name: str, sizes: dict[str, int], target: Target) -> Iterator[Step]:
+    """All steps of the pipeline for one function, one after another, from the module as its user wrote it.
+
+    ``sizes`` binds its symbolic sizes. The last step's module has the host function under the function's name,
+    the host functions of regions, and the kernels as these call them.
+    """
+    yield Step("source", "", module)
+    for stage, passes in (RAISED, JOINED):
+        for step in passes:
+            module = step(module)
+            yield Step(stage, step.name, module)
+    work = _inlined(module, name, sizes)
+    donated = donations(work[name])
+    yield Step("inlined", "InlineFunctions", work)
+    options = Options.of(target)
+    for reached in _lowering(work, name, options.machine(target), None):
+        yield reached
+        work = reached.module
+    plan = _planned(work, name, donated, options)
+    yield Step("planned", "plan_memory", IRModule({name: plan.host, **plan.functions}, work.attrs))

@@ -25,7 +25,15 @@ from pullback.tir.static import static
 
 @dataclass(frozen=True, eq=False)
 class AttentionForward:
-    """The group is ``Attention.forward``."""
+    """The group is ``Attention.forward``.
+
+        x = scale · query @ keyᵀ + bias             for task in parallel(batch · heads · row blocks):
+        out = softmax(x) @ value             →          for block of keys: p = exp(…); context += p @ value
+                                                        out = context / Σ p
+
+    Checks: query, key and value have four axes of known sizes, a block's rows of scores and values fit local memory,
+    and all stages are those of ``Attention.forward``: nothing else reads the scores.
+    """
 
     loops: ForwardLoops
 
@@ -49,7 +57,14 @@ class AttentionForward:
 
 @dataclass(frozen=True, eq=False)
 class AttentionBackward:
-    """The group is ``Attention.backward``; its results may be the parts of one."""
+    """The group is ``Attention.backward``; its results may be the parts of one.
+
+        dquery, dkey, dvalue                 →      for task in parallel(batch · heads · parts of the rows):
+        of attention, dy and out                        for row block: p anew; dx; dquery = …; dkey += …; dvalue += …
+
+    Checks: as of AttentionForward; the results are the three adjoints, or one tensor in which they lie one after the
+    other.
+    """
 
     loops: BackwardLoops
 

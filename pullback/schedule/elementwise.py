@@ -32,7 +32,15 @@ _TASKS = 16  # of such a loop
 
 @dataclass(frozen=True, eq=False)
 class Elementwise:
-    """A group without reductions; outputs of equal shape share one loop nest."""
+    """A group without reductions; outputs of equal shape share one loop nest.
+
+        y[i, j] = f(x[i, j], …)        →        for i in parallel(rows):
+                                                    for j in vectorized(columns):
+                                                        y[i, j] = f(x[i, j], …)
+
+    Checks: no stage reduces, and where outputs have several shapes there are no stages before them. A costly stage has
+    as many elements as an output: fewer would each be computed again and again.
+    """
 
     group: Group
 

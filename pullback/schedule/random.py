@@ -41,7 +41,14 @@ _MOST = 2**32  # elements whose blocks are counted in 32 bits
 class Random:
     """Stages of one shape, some of which draw. ``body`` computes the outputs at the point ``axes``, as they lie in
     memory. It reads the bits of the stages in ``drawn`` from buffers that do not exist, at the axes in the order in
-    which elements are numbered: ``numbered``. Of these the last has whole groups, if there are others."""
+    which elements are numbered: ``numbered``. Of these the last has whole groups, if there are others.
+
+        out[i] = f(bits(key, i), x[i])       →      for group in parallel: for lane in vectorized(16):
+                                                        four words of one block: out[…] = f(word, x[…])
+
+    Checks: sizes are known, all outputs and all draws have one shape and kind of bits, and all draws are numbered along
+    the same axes. Rows of several axes have whole groups. Nothing reduces.
+    """
 
     group: Group
     axes: list[Var]

@@ -88,7 +88,14 @@ def _reads(expr: PrimExpr, stage: Tensor) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """One reduction of scattered terms, with elementwise stages before it; ``output`` begins with ``begin``."""
+    """One reduction of scattered terms, with elementwise stages before it; ``output`` begins with ``begin``.
+
+        out[r, j] = Σ_k select(index[k] == r, value[k, j], 0)   →   for k: row = index[k]; out[row, j] += value[k, j]
+
+    Checks: one reduction, whose term is a select between a value and the neutral element on ``index == row``, and sizes
+    that are known. An index outside of the rows adds nothing. Terms of a row are taken in their order, whatever the
+    threads.
+    """
 
     group: Group
     stage: Tensor

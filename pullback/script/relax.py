@@ -64,10 +64,22 @@ _TAKEN = ("const", "dtype", "call_tir_with_grad", *_CONTROL)  # from elsewhere
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    if name in _LOWERED:
+        return _LOWERED[name]
     try:
         return getattr(_ops, name)
     except AttributeError:
         raise no_op(name, *_own_names()) from None
+
+
+def _check(value: Any, message: str) -> _expr.Call:
+    """Where the bool scalar is false, the call of the function fails with the message."""
+    from pullback.relax.transform.lower_to_tir import CHECK
+
+    return _expr.Call(CHECK, (value,), {"message": message})
+
+
+_LOWERED = {"check": _check}  # what is printed of lowered functions alone: no names for users to write
 
 
 def _own_names() -> list[str]:

@@ -18,7 +18,11 @@ from pullback.tir.workspace import large_locals_lifted
 def batched(body: Stmt, mapped: Mapping[Buffer, Buffer], size: int | PrimExpr) -> Stmt:
     """``body`` for each index of an axis of ``size``, where each buffer of ``mapped`` is the part at that index of
     another. Elements are independent; they run in parallel unless the body has its own loops for that, or scratch
-    memory, which all of them use."""
+    memory, which all of them use.
+
+    Checks: each buffer of ``mapped`` has one axis less than what stands for it. The body writes no other buffer that
+    elements have in common.
+    """
     index = Var("batch")
     body = large_locals_lifted(body)
     alone = any(

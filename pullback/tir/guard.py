@@ -18,7 +18,10 @@ from pullback.tir.visitor import Mutator, distinct, loads
 
 
 def guard_products(function: PrimFunc, adjoints: Iterable[Buffer]) -> PrimFunc:
-    """The kernel, which is linear in the adjoints that it reads, with guarded products."""
+    """The kernel, which is linear in the adjoints that it reads, with guarded products.
+
+    Checks: the kernel is linear in the adjoints. Sums of several iterations are contractions: their products stay.
+    """
     return _Statements(_linear(function.body, adjoints)).function(function)
 
 

@@ -138,7 +138,12 @@ def _safe(read: _Access, store: _Access) -> bool:
 
 
 def share(function: PrimFunc, name: str, pairs: dict[Buffer, Buffer]) -> PrimFunc:
-    """The kernel with each target of ``pairs`` (target → source) replaced by its source and dropped as parameter."""
+    """The kernel with each target of ``pairs`` (target → source) replaced by its source and dropped as parameter.
+
+        def k(x, y): y[i] = x[i] + 1        →        def k_in_place(x): x[i] = x[i] + 1
+
+    Checks: ``may_share`` holds of each pair, in the order in which they are taken.
+    """
     body = Substitute(buffers=pairs).stmt(function.body)
     params, attrs = tuple(p for p in function.params if p not in pairs), dict(function.attrs)
     streamed = [function.params[k] for k in attrs.pop("streamed", ())]

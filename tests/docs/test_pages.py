@@ -24,8 +24,8 @@ def test_page(page, tmp_path, monkeypatch):
     run_document(page, tmp_path)
 
 
-def test_there_are_seventeen_how_tos_and_the_quick_start_lists_them():
+def test_the_quick_start_lists_all_how_tos():
     names = {page.name for page in PAGES if page.parent.name == "howto"}
     text = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
-    assert len(names) == 17
+    assert len(names) >= 18
     assert all(f"howto/{name}" in text for name in names)

@@ -61,6 +61,9 @@ def case(r: random.Random, folder: Path) -> None:
     line = r.choice(
         [
             ["show", file],
+            ["opt", file],
+            ["opt", file, "--passes", "Simplify, Gradient('main')"],
+            ["opt", file, "--after", "planned"],
             ["tune", file, "--rounds", "1"],
             ["ops", "--summary"],
             [],

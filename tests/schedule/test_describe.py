@@ -54,6 +54,7 @@ CASES: dict[str, Callable[[], tuple[te.Tensor, ...]]] = {
     "long sums": lambda: (matmul(24, 32, 20000),),
     "few rows": lambda: (matmul(4, 2048, 1024),),
     "short": lambda: (matmul(7, 9, 5),),
+    "sums in lanes": lambda: (matmul(5, 4, 32, transposed=True),),
     "convolution": lambda: (product("forward", (8, 12, 20, 20, 24, 5, 1, 2), False),),
     "strided gradient": lambda: (product("data", (8, 12, 20, 20, 24, 3, 2, 1), False),),
     "gradient of weights": lambda: (product("weight", (8, 12, 28, 28, 5, 5, 1, 2), False),),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pullback.ir import IRModule
+from pullback.ir import IRModule, ScriptError
 from pullback.relax import BlockBuilder, TensorStructInfo, Var, op
 from pullback.script import from_source
 from pullback.script.printer.names import identifier
@@ -55,3 +55,24 @@ def test_names_that_would_be_one_in_python() -> None:
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
 def test_identifiers(text: str) -> None:
     assert identifier(text).isidentifier() and identifier(identifier(text)) == identifier(text)
+
+
+def test_functions_of_trainer_modules_are_called_by_their_names() -> None:
+    found = from_source(
+        """
+@I.ir_module
+class Module:
+    @R.function
+    def __step(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        return R.exp(x)
+
+    @R.function
+    def main(x: R.Tensor((2,), "float32")):
+        cls = Module
+        return cls.__step(x)
+"""
+    )
+    assert list(found) == ["__step", "main"]
+    round_trip(found)
+    with pytest.raises(ScriptError, match="__stop"):
+        from_source(found.script().replace("cls.__step", "cls.__stop"))

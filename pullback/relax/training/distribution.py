@@ -109,7 +109,13 @@ class Distribution:
 
 @dataclass(frozen=True)
 class DataParallel(Pass):
-    """Have the step of a trainer module divide each batch among the ranks of ``mesh``: see :class:`Distribution`."""
+    """Have the step of a trainer module divide each batch among the ranks of ``mesh``: see :class:`Distribution`.
+
+        backbone_loss_adjoint(batch)        →        backbone_loss_adjoint(shard of a batch)
+
+    Checks: raises UserError for what is no trainer module, ArgumentError for what is no ``Mesh``. The adjoint is taken
+    anew, of the loss on a shard; JoinStep then adds up losses and gradients of all ranks.
+    """
 
     mesh: Mesh
     micro_batches: int = 1
@@ -132,7 +138,12 @@ class DataParallel(Pass):
 class ZeRO(Pass):
     """Have each rank hold its pieces of what the ``stage`` says, of a module that ``DataParallel`` distributed.
 
-    Raises a UserError where the optimizer's update is no function of single elements.
+        stage 1        __step holds a piece of each optimizer state
+        stage 2   →    … and of each gradient
+        stage 3        … and of each parameter, which it gathers where it is read
+
+    Checks: raises a UserError where the optimizer's update is no function of single elements. It also raises UserError
+    for a module that DataParallel did not distribute, and ArgumentError for other stages than 1, 2 and 3.
     """
 
     stage: int

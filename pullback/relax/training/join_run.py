@@ -76,6 +76,8 @@ _SUM = TensorStructInfo((), "float64")
 class JoinRun(Pass):
     """Add ``train`` to a trainer module: a training over ``rows`` rows as one function.
 
+        for batch in batches: __step(batch, …)        →        train(inputs, targets, params, …, epochs, order)
+
     >>> module = SetupTrainer(loss, optimizer, [prediction_info, target_info])(model)
     >>> module = JoinRun(rows=len(x), stop=lambda epoch, losses: R.take(losses, epoch) < 0.1)(module)
     >>> vm = relax.VirtualMachine(pullback.compile(module), device)
@@ -95,6 +97,8 @@ class JoinRun(Pass):
     Raises:
         ArgumentError: for what is no trainer module and for numbers that make no batch.
         UserError: where the model cannot be derived for batches of that size, and for a module of several ranks.
+
+    Checks: as above. The step's functions stay.
     """
 
     rows: int

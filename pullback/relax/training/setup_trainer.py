@@ -110,6 +110,8 @@ class SetupTrainer(Pass):
 
     Raises:
         UserError: what does not hold of the above.
+
+    Checks: as above.
     """
 
     loss: Loss

@@ -33,6 +33,8 @@ from pullback.tir.expr import Var as SizeVar
 class AppendLoss(Pass):
     """Add the function ``new_func_name``, by default ``<func_name>_loss``: the backbone with the loss on top.
 
+        def backbone(x, w): … return out        →        def backbone_loss(x, w, targets): … return loss
+
     See :func:`append_loss`; ``loss_function`` is commonly what a :class:`~pullback.relax.training.loss.Loss` returns.
 
     Args:
@@ -40,6 +42,9 @@ class AppendLoss(Pass):
         loss_function: the loss, commonly what a Loss returns.
         num_backbone_outputs: how many of the backbone's results it takes.
         new_func_name: by default ``<func_name>_loss``.
+
+    Checks: raises ArgumentError where ``func_name`` is a kernel, or the backbone's results do not fit the loss, and
+    where the loss is no float scalar.
     """
 
     func_name: str

@@ -49,6 +49,9 @@ class AddRandomState(Pass):
 
     ``func_name``: the function, a name or a GlobalVar; by default all public functions. Those that do not draw, or have
     a state for each draw, stay as they are.
+
+    Checks: raises ArgumentError where ``func_name`` is a kernel. What is called is inlined first; afterwards no call of
+    the function lacks a state.
     """
 
     func_name: str | GlobalVar | None = None

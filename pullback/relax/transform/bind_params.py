@@ -28,6 +28,9 @@ class BindParams(Pass):
     """``params`` maps parameter names (or variables) of ``func_name`` to arrays of exactly their type.
 
     What the module's attributes say of the function's parameters (``param_num``, ``convention``) is brought up to date.
+
+    Checks: raises NameNotFound for a name that is no parameter, ShapeError or DTypeError for an array that is not
+    exactly of the parameter's type.
     """
 
     func_name: str

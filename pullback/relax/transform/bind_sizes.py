@@ -18,7 +18,11 @@ from pullback.relax.struct_info import FuncStructInfo, symbolic_vars
 
 @dataclass(frozen=True)
 class BindSizes(FunctionPass):
-    """``sizes`` maps symbolic variables, or their names, to ints."""
+    """``sizes`` maps symbolic variables, or their names, to ints.
+
+    Checks: names that are no size of a function are passed over. All types are deduced anew, and an op that the numbers
+    do not fit raises its error.
+    """
 
     sizes: Mapping[Any, int]
     straight = False

@@ -23,7 +23,11 @@ from pullback.relax.mutator import ExprMutator
 
 @dataclass(frozen=True)
 class CanonicalizeBindings(FunctionPass):
-    """Resolve aliases and tuples; merge the blocks. The function must hold no MatchCast."""
+    """Resolve aliases and tuples; merge the blocks.
+
+    Checks: a function with a MatchCast stays as it is: ResolveMatchCast comes before it. Calls stay as they are, in
+    their order.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         if any(isinstance(b, MatchCast) for b in function.bindings):

@@ -115,7 +115,14 @@ class Copies:
 @dataclass(frozen=True)
 class KeepCopies(FunctionPass):
     """What copies read that is no copy they read through ``start_checkpoint``, so that no pass takes the copy and its
-    original for one value. All other marks go."""
+    original for one value. All other marks go.
+
+        lv_cp = R.exp(x)        →        x_kept = R.grad.start_checkpoint(x)
+                                         lv_cp = R.exp(x_kept)
+
+    Checks: copies are known by their names in ``_cp``, which Gradient gives. It comes before passes that merge equal
+    values; FreeCopies follows these.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         plain, _ = unmarked(function)
@@ -148,7 +155,13 @@ class _Separate(ExprMutator):
 
 @dataclass(frozen=True)
 class FreeCopies(FunctionPass):
-    """``start_checkpoint`` becomes a view of the same shape: it costs nothing, and kernels end at it."""
+    """``start_checkpoint`` becomes a view of the same shape: it costs nothing, and kernels end at it.
+
+        x_kept = R.grad.start_checkpoint(x)        →        x_kept = R.reshape(x, x.shape)
+
+    Checks: it comes after EliminateCommonSubexpr, which would merge a copy and its original, and after Simplify, to
+    which such a view is nothing.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         return _Free().function(function) if any(is_op(b.value, START) for b in function.bindings) else function

@@ -37,7 +37,11 @@ Order = tuple[int, ...]  # the value's axis at each place of memory
 
 @dataclass(frozen=True)
 class ChooseLayouts(Pass):
-    """Choose for every function that is not primitive itself."""
+    """Choose for every function that is not primitive itself.
+
+    Checks: it comes after FuseOps. Parameters, results, values that are viewed, and those whose channels fill no half
+    vector keep their order; logical shapes stay.
+    """
 
     machine: Machine = field(default_factory=Machine)
 

@@ -21,7 +21,11 @@ from pullback.relax.expr import Binding, Function, SeqExpr, Var
 
 @dataclass(frozen=True)
 class DeadCodeElimination(FunctionPass):
-    """``entry_functions``: when given, functions that none of these reach are removed from the module too."""
+    """``entry_functions``: when given, functions that none of these reach are removed from the module too.
+
+    Checks: a MatchCast, which checks at run time, and calls that do more than compute stay. Raises NameNotFound for a
+    name in ``entry_functions`` that is no function.
+    """
 
     entry_functions: Sequence[str] | None = None
 

@@ -1,7 +1,7 @@
 """DecomposeOps: composite ops become the primitive ops that they are made of.
 
-    y = R.nn.rms_norm(x, w)        →        lv = R.square(x)
-                                            lv1 = R.mean(lv, axis=[1], keepdims=True)
+    y = R.nn.rms_norm(x, w)        →        lv = R.vecdot(x, x, axis=(1,), keepdims=True)
+                                            lv1 = R.divide(lv, R.const(3.0, "float32"))
                                             lv2 = R.add(lv1, R.const(1e-05, "float32"))
                                             lv3 = R.rsqrt(lv2)
                                             lv4 = R.multiply(x, lv3)
@@ -54,14 +54,30 @@ class _DecomposeOps(Pass):
 
 @dataclass(frozen=True)
 class DecomposeOpsForTraining(_DecomposeOps):
-    """Write composite ops in primitive ones, in the form for training (where the op itself does not say otherwise)."""
+    """Write composite ops in primitive ones, in the form for training (where the op itself does not say otherwise).
+
+        y = R.nn.layer_norm(x, w, b)        →        mean = R.mean(x, axis=(1,), keepdims=True)
+                                                     …
+                                                     y = R.ewise_fma(normalized, w, b)
+
+    Checks: raises ArgumentError where ``func_name`` is a kernel. No composite op remains, but for random ones without a
+    state, which AddRandomState gives one first. An op with ``training=False`` takes its form for inference.
+    """
 
     training = True
 
 
 @dataclass(frozen=True)
 class DecomposeOpsForInference(_DecomposeOps):
-    """Write composite ops in primitive ones, in the form for inference."""
+    """Write composite ops in primitive ones, in the form for inference.
+
+        y = R.nn.batch_norm(x, gamma, beta, mean, var)        →        …
+                                                                       lv = R.ewise_fma(x, scale, shift)
+                                                                       y = (lv, mean, var)
+
+    Checks: raises ArgumentError where ``func_name`` is a kernel. No composite op remains. Dropout becomes its argument;
+    a batch norm gives its moving statistics back unchanged.
+    """
 
     training = False
 

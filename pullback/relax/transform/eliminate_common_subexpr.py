@@ -28,7 +28,11 @@ from pullback.tir.polynomial import key as size_key
 @dataclass(frozen=True)
 class EliminateCommonSubexpr(FunctionPass):
     """Merge bindings whose values are the same op on the same operands; never two draws of random numbers, nor what
-    makes boxes, each of which is unboxed once."""
+    makes boxes, each of which is unboxed once.
+
+    Checks: a value is the same if op, attributes and operands are. Calls that do more than compute and MatchCasts stay;
+    a variable that leaves its dataflow block becomes an alias.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         return _Merge().function(function)

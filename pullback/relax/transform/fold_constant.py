@@ -29,7 +29,10 @@ from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
 @dataclass(frozen=True)
 class FoldConstant(FunctionPass):
-    """Evaluate calls whose operands are all constants and whose result has one element, or not more than they."""
+    """Evaluate calls whose operands are all constants and whose result has one element, or not more than they.
+
+    Checks: the op is one of the package's, and no collective. A call that fails stays, so that it fails when it runs.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         return remove_dead_bindings(_Fold().function(function))

@@ -39,7 +39,11 @@ _DTYPES = ("float32", "float64")  # a weight of half precision would lose what t
 
 @dataclass(frozen=True)
 class FoldScale(FunctionPass):
-    """Fold scales into constant weights, and merge the constants that are added to the product."""
+    """Fold scales into constant weights, and merge the constants that are added to the product.
+
+    Checks: weight and scale are constants, the scale differs along the output channels alone, and nobody else reads the
+    product. The new weight has to be finite. Results are rounded otherwise than before.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         return remove_dead_bindings(_Fold(function).function(function))

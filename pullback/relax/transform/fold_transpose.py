@@ -24,7 +24,11 @@ from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
 
 @dataclass(frozen=True)
 class FoldTranspose(FunctionPass):
-    """Fold transposes into matmuls."""
+    """Fold transposes into matmuls.
+
+    Checks: a product is turned round where the transpose is its one reader, and both factors have one rank, of at least
+    2. No product is computed twice.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         return fold_transposes(function)

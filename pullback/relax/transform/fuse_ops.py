@@ -58,7 +58,12 @@ _MOST_SIBLINGS = 16  # reductions after one of the same value that are tried wit
 
 @dataclass(frozen=True)
 class FuseOps(Pass):
-    """Form groups in every function that is not primitive itself, for the schedules of the machine."""
+    """Form groups in every function that is not primitive itself, for the schedules of the machine.
+
+    Checks: shapes are numbers. A group is what one schedule takes as one kernel, leaves the graph free of cycles and
+    has at most 40 ops; an op of more than 32 operands is in none. Functions that are primitive stay. An op alone stays
+    a call.
+    """
 
     machine: Machine = field(default_factory=Machine)
 

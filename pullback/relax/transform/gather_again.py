@@ -27,7 +27,10 @@ from pullback.relax.transform.distributed import Distributed
 
 @dataclass(frozen=True)
 class GatherAgain(FunctionPass):
-    """For the step of a trainer module of stage 3; other functions stay as they are."""
+    """For the step of a trainer module of stage 3; other functions stay as they are.
+
+    Checks: it comes after EliminateCommonSubexpr, which would make one value of the two.
+    """
 
     def run(self, module: IRModule) -> IRModule:
         distributed = Distributed.of(module)

@@ -83,8 +83,9 @@ class Gradient(Pass):
     all, and variables that are bound in it, in any of its blocks.
     ``target_index``: which of the function's results is differentiated, when it returns a tuple: a float scalar.
 
-    Raises DifferentiationError when the target is no float scalar, when a required parameter is not of a float dtype,
-    or, listing all of them, when ops without a gradient lie on the way.
+    Checks: raises DifferentiationError when the target is no float scalar, when a required parameter is not of a float
+    dtype, or, listing all of them, when ops without a gradient lie on the way. All of it is checked before anything is
+    differentiated. The function itself stays; a function named ``<f>_adjoint`` is replaced.
     """
 
     func_name: str | GlobalVar

@@ -36,7 +36,11 @@ _SMALL = 4096  # bytes: what makes no more of less may do so
 
 @dataclass(frozen=True)
 class HoistInvariants(FunctionPass):
-    """For functions whose symbolic sizes are bound."""
+    """For functions whose symbolic sizes are bound.
+
+    Checks: the bodies' results are explicit tuples, as CanonicalizeBindings leaves them. What may fail, draws random
+    numbers, only moves elements, or is larger than all that it is made of stays in the loop.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         if not any(isinstance(b.value, Call) and b.value.op is LOOP for b in function.bindings):

@@ -32,7 +32,11 @@ Stacked = Callable[[Expr], Expr]  # of a value of the body: that of all steps, o
 
 @dataclass(frozen=True)
 class HoistSums(FunctionPass):
-    """Take sums of products out of loops that make a known number of steps."""
+    """Take sums of products out of loops that make a known number of steps.
+
+    Checks: the loop has a length, and neither a count nor a condition. Both factors of a product are rows that the loop
+    reads or gives anyway. The terms are added in another order.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         if not any(_counted(b.value) for b in function.bindings):

@@ -20,7 +20,10 @@ from pullback.relax.transform.inline_functions import over_regions
 
 @dataclass(frozen=True)
 class InlineCustomGradients(FunctionPass):
-    """Forget the gradients of ``R.custom_gradient``, which :class:`Gradient` and :class:`JVP` have asked for."""
+    """Forget the gradients of ``R.custom_gradient``, which :class:`Gradient` and :class:`JVP` have asked for.
+
+    Checks: it comes after all that differentiates. The adjoints are forgotten.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         return _inlined(function)

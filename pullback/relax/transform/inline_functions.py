@@ -63,7 +63,11 @@ from pullback.relax.transform.tail_calls import tail_loop
 class InlineFunctions(FunctionPass):
     """Inline every call of a graph function, and close branches and loops. Functions that return what they give for
     other arguments (tail calls) become loops, of at most ``max_steps`` steps where they have that attribute. Others
-    that call themselves become ``recurse``, with at most ``max_depth`` calls inside of one another."""
+    that call themselves become ``recurse``, with at most ``max_depth`` calls inside of one another.
+
+    Checks: raises UserError where which function is called is not known when it is compiled, for a function that is
+    stored or returned, and for one that calls itself without end. Afterwards all functions are closed.
+    """
 
     straight = False
 

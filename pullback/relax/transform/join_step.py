@@ -55,7 +55,12 @@ PIECEWISE = "__optimizer_of_pieces"
 
 @dataclass(frozen=True)
 class JoinStep(Pass):
-    """Add ``__step`` to a trainer module; other modules stay as they are."""
+    """Add ``__step`` to a trainer module; other modules stay as they are.
+
+        backbone_loss_adjoint, optimizer        →        __step(inputs…, params…, states…, targets…, optimizer states…)
+
+    Checks: the module is what SetupTrainer made. The functions that it calls stay, so that it can be joined anew.
+    """
 
     def run(self, module: IRModule) -> IRModule:
         if not is_trainer_module(module):

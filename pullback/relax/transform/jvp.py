@@ -60,8 +60,8 @@ class JVP(Pass):
     ``func_name``: the function, a name or a GlobalVar. ``params``: parameters of it (or one, or names), default all
     that have floats. The tangent of a result that has no floats is zero.
 
-    Raises DifferentiationError when a named parameter is not of a float dtype, or, listing all of them, when ops
-    without a derivative lie on the way.
+    Checks: raises DifferentiationError when a named parameter is not of a float dtype, or, listing all of them, when
+    ops without a derivative lie on the way. The function itself stays.
     """
 
     func_name: str | GlobalVar

@@ -28,7 +28,10 @@ from pullback.tir.stmt import PrimFunc
 @dataclass(frozen=True)
 class LegalizeOps(Pass):
     """Lower every op that has a tensor expression, or loops of its own, to a kernel of the module; random ops only when
-    they have a state. Ops that are only what they decompose to stay."""
+    they have a state. Ops that are only what they decompose to stay.
+
+    Checks: a call keeps its type. RaiseOps undoes it, as long as nobody changes the kernel.
+    """
 
     def run(self, module: IRModule) -> IRModule:
         lowering = _Legalize(module.copy())

@@ -66,7 +66,8 @@ class MixedPrecision(Pass):
 
     In branches and loops, what a region takes and gives stays float32.
 
-    Raises ArgumentError when there is no such dtype, or the function is a kernel.
+    Checks: raises ArgumentError when there is no such dtype, or the function is a kernel. Parameters, results and
+    values of other dtypes keep their types.
     """
 
     func_name: str | GlobalVar | None = None
@@ -101,10 +102,14 @@ class MixedPrecision(Pass):
 
 
 def to_mixed_precision(out_dtype: str = _SINGLE, fp16_input_names: Sequence[str] | None = None) -> MixedPrecision:
-    """``ToMixedPrecision`` of the reference system: all public functions, in float16.
+    """All public functions in float16, as ``ToMixedPrecision`` of the reference system makes them.
+
+        y = R.matmul(x, w)        →        y = R.astype(R.matmul(x_f16, w_f16), "float32")
 
     ``out_dtype`` is there what products are summed in: always float32 here. ``fp16_input_names`` would change the types
     of parameters: declare them so. Raises ArgumentError for anything else.
+
+    Checks: see MixedPrecision.
     """
     if out_dtype != _SINGLE:
         raise ArgumentError(

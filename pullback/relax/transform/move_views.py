@@ -35,7 +35,11 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class MoveViews(FunctionPass):
-    """Split becomes slices; views change places with slices and concatenations."""
+    """Split becomes slices; views change places with slices and concatenations.
+
+    Checks: the part is a whole number of steps along one axis of the view, and what goes into the view is in memory in
+    any case. No element changes.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         if not any(is_op(b.value, name) for b in function.bindings for name in ("split", "strided_slice", "concat")):

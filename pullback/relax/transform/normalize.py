@@ -16,7 +16,10 @@ from pullback.relax.mutator import ExprMutator
 
 @dataclass(frozen=True)
 class Normalize(FunctionPass):
-    """Bind every nested argument to a variable."""
+    """Bind every nested argument to a variable.
+
+    Checks: any function may be given. Types are deduced anew, and order and names stay.
+    """
 
     straight = False
 

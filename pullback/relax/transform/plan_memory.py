@@ -115,7 +115,11 @@ def plan_memory(
     donate: Mapping[int, int] | None = None,
     options: MemoryOptions | None = None,
 ) -> Plan:
-    """Plan a function that LowerToTir has lowered; ``donate`` maps flattened results to flattened inputs."""
+    """Plan a function that LowerToTir has lowered; ``donate`` maps flattened results to flattened inputs.
+
+    Checks: the function is what LowerToTir leaves, with sizes that are numbers. A result is written over a donated
+    input only where no read comes after it; ``verify_plan`` checks the outcome.
+    """
     whole = _Whole(module, options or MemoryOptions())
     flush = {FLUSH_SUBNORMALS: True} if module.attrs.get(FLUSH_SUBNORMALS) else {}
     return whole.plan(name, function, dict(donate or {}), flush)

@@ -26,7 +26,10 @@ from pullback.relax.transform.legalize_ops import is_lowered
 
 @dataclass(frozen=True)
 class RaiseOps(Pass):
-    """Undo LegalizeOps."""
+    """Undo LegalizeOps.
+
+    Checks: the kernel is what LegalizeOps makes of the call's ``origin``: one that somebody wrote or changed stays.
+    """
 
     def run(self, module: IRModule) -> IRModule:
         result = module.copy()

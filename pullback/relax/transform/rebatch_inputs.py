@@ -26,7 +26,11 @@ from pullback.relax.struct_info import StructInfo, TensorStructInfo, fields_of, 
 
 @dataclass(frozen=True)
 class RebatchInputs(Pass):
-    """Give the first ``input_num`` parameters of ``func_name`` (and those in ``also``) the leading size ``batch``."""
+    """Give the first ``input_num`` parameters of ``func_name`` (and those in ``also``) the leading size ``batch``.
+
+    Checks: raises ShapeError for an input without axes, and where an op of the function does not take the new size, as
+    a reshape to sizes that are written out.
+    """
 
     batch: int
     func_name: str = "backbone"

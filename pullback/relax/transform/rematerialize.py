@@ -48,7 +48,10 @@ _WORTH = 320  # products of a contraction for each element that it reads, beside
 @dataclass(frozen=True)
 class Rematerialize(Pass):
     """Save little and compute the rest again, in functions whose first result is a loss: those that donate
-    (``__step``), and adjoints. The function must be canonical: one block of calls."""
+    (``__step``), and adjoints. The function must be canonical: one block of calls.
+
+    Checks: a function with a MatchCast stays. What is computed again is elementwise, of the same expressions.
+    """
 
     def run(self, module: IRModule) -> IRModule:
         result = module.copy()

@@ -25,7 +25,11 @@ from pullback.relax.transform.structure import once
 
 @dataclass(frozen=True)
 class RepeatBroadcasts(FunctionPass):
-    """Repeat sums, differences and products of a tensor and a smaller one that is broadcast (no single number)."""
+    """Repeat sums, differences and products of a tensor and a smaller one that is broadcast (no single number).
+
+    Checks: the value has several readers, is no result, and its large operand is in memory in any case. It comes after
+    EliminateCommonSubexpr, which would undo it.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         uses = _Uses(function)

@@ -20,7 +20,10 @@ from pullback.relax.struct_info import format_info
 
 @dataclass(frozen=True)
 class ResolveMatchCast(FunctionPass):
-    """The function must have no unknown shapes: bind its symbolic sizes first."""
+    """The function must have no unknown shapes: bind its symbolic sizes first.
+
+    Checks: raises ShapeError, with its place, for a cast that does not hold.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         return resolve_match_casts(function)

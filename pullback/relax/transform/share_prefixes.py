@@ -22,7 +22,10 @@ from pullback.relax.struct_info import as_tensor
 
 @dataclass(frozen=True)
 class SharePrefixes(FunctionPass):
-    """Take the longest earlier concatenation that others begin with, along the same axis."""
+    """Take the longest earlier concatenation that others begin with, along the same axis.
+
+    Checks: the earlier one has at least two operands, and all of them begin the later one.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         return share_prefixes(function)

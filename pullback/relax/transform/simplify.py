@@ -36,7 +36,10 @@ _HOLDS = {"bfloat16": ("float32", "float64"), "float16": ("float32", "float64"),
 
 @dataclass(frozen=True)
 class Simplify(FunctionPass):
-    """Apply the identities until nothing changes in one forward sweep."""
+    """Apply the identities until nothing changes in one forward sweep.
+
+    Checks: the type stays, and the value, bit for bit. Slices of slices go forwards through sizes that are known.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         return remove_dead_bindings(_Simplify().function(function))

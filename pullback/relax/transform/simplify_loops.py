@@ -40,7 +40,10 @@ from pullback.runtime.dtype import numpy_dtype
 
 @dataclass(frozen=True)
 class SimplifyLoops(FunctionPass):
-    """For functions whose symbolic sizes are bound: lengths are numbers."""
+    """For functions whose symbolic sizes are bound: lengths are numbers.
+
+    Checks: the bodies' results are explicit tuples, as CanonicalizeBindings leaves them; others stay.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         before = None

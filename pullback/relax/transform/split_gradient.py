@@ -62,8 +62,8 @@ class SplitGradient(Pass):
     Attributes of ``<f>_backward`` say what it takes: ``kept``, a tuple of ``("parameter", number)``, ``("result",
     number)`` and ``("saved", number)``, and ``seeded``, the numbers of the results whose adjoints follow.
 
-    Raises DifferentiationError for a required parameter or a seeded result that is no float, and, listing all of them,
-    when ops without a gradient lie between.
+    Checks: raises DifferentiationError for a required parameter or a seeded result that is no float, and, listing all
+    of them, when ops without a gradient lie between. The function itself stays.
     """
 
     func_name: str | GlobalVar

@@ -34,7 +34,10 @@ _WIDE = "float32"
 @dataclass(frozen=True)
 class UnroundedProducts(FunctionPass):
     """Products that give float32 where they were rounded to half precision for one use, in float32 or a sum with a
-    float32 value that was cast and is broadcast."""
+    float32 value that was cast and is broadcast.
+
+    Checks: the product has one use and is no result. It comes after Gradient.
+    """
 
     def function(self, function: Function, module: IRModule) -> Function:
         results = set(used_vars(function.body.body))

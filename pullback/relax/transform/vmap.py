@@ -80,7 +80,7 @@ class VMap(Pass):
     common. ``out_axes`` says the same of the results, which all have that axis. ``axis_size``: how many elements there
     are; by default that is a symbolic size, which arguments tell.
 
-    Raises ArgumentError where these do not fit the function.
+    Checks: raises ArgumentError where these do not fit the function. The function itself stays.
     """
 
     func_name: str | GlobalVar

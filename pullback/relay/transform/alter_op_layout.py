@@ -23,7 +23,11 @@ from pullback.relay.transform.rewrite_layouts import LayoutRewriter
 
 @dataclass(frozen=True)
 class AlterOpLayout(FunctionPass):
-    """Apply the functions that operators have under the name ``FTVMAlterOpLayout``."""
+    """Apply the functions that operators have under the name ``FTVMAlterOpLayout``.
+
+    Checks: a function that returns None leaves its call. What is around a call gets the layout where it has a rule for
+    that, else a ``layout_transform`` stands between; parameters and results keep theirs.
+    """
 
     typed = True
     opt_level = 3

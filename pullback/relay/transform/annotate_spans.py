@@ -15,7 +15,10 @@ from pullback.relay.text import astext, parse
 
 @dataclass(frozen=True)
 class AnnotateSpans(Pass):
-    """Give every expression a span in the text of the module."""
+    """Give every expression a span in the text of the module.
+
+    Checks: the module has to be one that its text can express. Structure and types stay.
+    """
 
     def run(self, module: IRModule) -> IRModule:
         found = parse(astext(module), "GeneratedSource")

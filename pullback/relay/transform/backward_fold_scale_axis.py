@@ -27,7 +27,11 @@ from pullback.relay.visitor import ExprMutator, children, post_order
 
 @dataclass(frozen=True)
 class BackwardFoldScaleAxis(FunctionPass):
-    """Fold scales of channels into the weights of the convolutions and denses whose results they scale."""
+    """Fold scales of channels into the weights of the convolutions and denses whose results they scale.
+
+    Checks: what the scale passes has one user, and a scale that passes a relu is a positive constant. A scale that fits
+    no weight stays.
+    """
 
     typed = True
     opt_level = 3

@@ -9,6 +9,11 @@ from pullback.relay.transform.combine_parallel_dense import CombineParallelDense
 
 
 def BatchingOps() -> Sequential:  # noqa: N802
-    """The pass that combines parallel convolutions, denses and batched products; each is of level 4."""
+    """The pass that combines parallel convolutions, denses and batched products; each is of level 4.
+
+        (nn.dense(%x, %a), nn.dense(%x, %b), nn.dense(%x, %c))   →   %0 = nn.batch_matmul(stack(…), stack(…)); …
+
+    Checks: those of the three passes; each takes at least three branches.
+    """
     steps = [CombineParallelConv2D(), CombineParallelDense(), CombineParallelBatchMatmul()]
     return Sequential(steps, name="BatchingOps")

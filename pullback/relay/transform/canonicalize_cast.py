@@ -21,7 +21,11 @@ from pullback.runtime.dtype import numpy_dtype
 
 @dataclass(frozen=True)
 class CanonicalizeCast(FunctionPass):
-    """Give each elementwise user of a cast to a wider type a cast of its own."""
+    """Give each elementwise user of a cast to a wider type a cast of its own.
+
+    Checks: the cast makes elements larger, and the user is elementwise or broadcasts. The first such user keeps the
+    cast that there is.
+    """
 
     typed = True
     opt_level = 3

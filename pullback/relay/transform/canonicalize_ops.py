@@ -15,7 +15,10 @@ from pullback.relay.transform.parts import expand_to_axis, is_call, tensor_type
 
 @dataclass(frozen=True)
 class CanonicalizeOps(FunctionPass):
-    """Write ``nn.bias_add`` as ``add`` of the bias with axes behind it."""
+    """Write ``nn.bias_add`` as ``add`` of the bias with axes behind it.
+
+    Checks: the type of the data has to be known; other ops stay.
+    """
 
     typed = True
     opt_level = 3

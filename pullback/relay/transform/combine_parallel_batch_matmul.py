@@ -19,7 +19,11 @@ from pullback.relay.ty import TensorType
 
 @dataclass(frozen=True)
 class CombineParallelBatchMatmul(FunctionPass):
-    """Combine at least ``min_num_branches`` batched products of the same first factor, second factors transposed."""
+    """Combine at least ``min_num_branches`` batched products of the same first factor, second factors transposed.
+
+    Checks: ``transpose_b`` is set and ``transpose_a`` not; second factors agree in batch, inner size and dtype. What
+    else a branch reads depends neither on a Let inside nor on another such product.
+    """
 
     min_num_branches: int = 3
 

@@ -20,7 +20,11 @@ from pullback.relay.ty import TensorType
 
 @dataclass(frozen=True)
 class CombineParallelConv2D(FunctionPass):
-    """Combine at least ``min_num_branches`` convolutions of the same input and the same window."""
+    """Combine at least ``min_num_branches`` convolutions of the same input and the same window.
+
+    Checks: all attributes but the number of channels agree, and kernels have one size. What else a branch reads depends
+    neither on a Let inside nor on another such convolution.
+    """
 
     min_num_branches: int = 3
 

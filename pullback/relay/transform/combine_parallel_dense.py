@@ -24,7 +24,11 @@ from pullback.relay.ty import TensorType
 @dataclass(frozen=True)
 class CombineParallelDense(FunctionPass):
     """Combine at least ``min_num_branches`` denses of the same input: of the same weights' shapes ``to_batch``, or
-    with their weights one below the other."""
+    with their weights one below the other.
+
+    Checks: ``out_dtype`` agrees; to a batch the types of all weights do, else their inner sizes. What else a branch
+    reads depends neither on a Let inside nor on another dense.
+    """
 
     min_num_branches: int = 3
     to_batch: bool = True

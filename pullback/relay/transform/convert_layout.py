@@ -43,7 +43,8 @@ class ConvertLayout(FunctionPass):
     """Convert calls of the operators named to the layouts given for their inputs; "default" is the one of a weight
     that belongs to the layout of the data.
 
-    Raises ArgumentError for layouts that the operator does not have.
+    Checks: raises ArgumentError for layouts that the operator does not have. It also raises UserError for an operator
+    that has no rule. Parameters and results keep their layouts.
     """
 
     desired_layouts: Mapping[str, Sequence[str]]

@@ -27,7 +27,11 @@ from pullback.relay.visitor import children
 @dataclass(frozen=True)
 class DeadCodeElimination(EffectPass):
     """``inline_once``: a value without effects that is used once is written where it is used, unless a function would
-    compute it at each call. ``ignore_impurity``: values that nobody uses go even where they have effects."""
+    compute it at each call. ``ignore_impurity``: values that nobody uses go even where they have effects.
+
+    Checks: values that write, or call what may write, stay, unless ``ignore_impurity`` is set; reads and new cells go.
+    The functions of the module are looked into for their effects.
+    """
 
     inline_once: bool = False
     ignore_impurity: bool = False

@@ -40,6 +40,8 @@ def Defunctionalization(func: Function, mod: IRModule) -> Function:  # noqa: N80
 
     ``func`` is to have types that are all known: neither type parameters nor functions among its arguments and in its
     result, else it is an ArgumentError.
+
+    Checks: it is a UserError where a function takes ever more copies, as it calls itself with ever larger types.
     """
     from pullback.relay.infer import infer_expr, infer_module
 

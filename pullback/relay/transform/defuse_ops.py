@@ -16,7 +16,10 @@ from pullback.relay.visitor import ExprMutator, bind
 
 @dataclass(frozen=True)
 class DefuseOps(FunctionPass):
-    """Put the bodies of functions marked ``Primitive`` in place of their calls: the inverse of FuseOps."""
+    """Put the bodies of functions marked ``Primitive`` in place of their calls: the inverse of FuseOps.
+
+    Checks: the function is called where it stands, as FuseOps leaves it.
+    """
 
     opt_level = 3
     required = ("InferType",)

@@ -21,7 +21,11 @@ from pullback.relay.transform.infra import CallRewriter, optimizable
 
 @dataclass(frozen=True)
 class DynamicToStatic(Pass):
-    """Replace ``dyn.`` operators of constant shapes by static ones."""
+    """Replace ``dyn.`` operators of constant shapes by static ones.
+
+    Checks: the operands that say the shape are constants after folding; other calls stay dynamic. A declared result
+    type that became narrower is left to inference.
+    """
 
     opt_level = 2
 

@@ -19,7 +19,11 @@ from pullback.relay.transform.parts import is_primitive, is_value
 @dataclass(frozen=True)
 class EliminateCommonSubexpr(FunctionPass):
     """Merge calls of the same op, with the same attributes, of the same arguments. ``fskip(expr)`` is true of calls
-    that stay apart; ops with a state, and dropout, always do."""
+    that stay apart; ops with a state, and dropout, always do.
+
+    Checks: arguments are the same nodes, or equal scalars. Fused functions are not looked into, and calls without
+    arguments stay.
+    """
 
     fskip: Callable[[Expr], bool] | None = None
 

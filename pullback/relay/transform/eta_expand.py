@@ -20,7 +20,10 @@ from pullback.relay.visitor import ExprMutator
 
 @dataclass(frozen=True)
 class EtaExpand(FunctionPass):
-    """Expands constructors, global functions, or both."""
+    """Expands constructors, global functions, or both.
+
+    Checks: without either option nothing changes. Operators and what is called directly stay.
+    """
 
     opt_level = 1
 

@@ -17,7 +17,11 @@ from pullback.relay.transform.parts import is_call, same_call
 
 @dataclass(frozen=True)
 class FlattenAtrousConv(FunctionPass):
-    """Write dilated convolutions of importers, in three ops, as one."""
+    """Write dilated convolutions of importers, in three ops, as one.
+
+    Checks: the convolution is NHWC, of stride 1, without padding or dilation, between two rearrangements of the same
+    blocks, which pad with 0 and cut off no more than they padded.
+    """
 
     required = ("InferType",)
 

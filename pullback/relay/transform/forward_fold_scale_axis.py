@@ -25,7 +25,11 @@ from pullback.relay.visitor import ExprMutator, children, post_order
 
 @dataclass(frozen=True)
 class ForwardFoldScaleAxis(FunctionPass):
-    """Fold scales of channels into the weights of the convolutions and denses that read them."""
+    """Fold scales of channels into the weights of the convolutions and denses that read them.
+
+    Checks: all users of what is scaled take the scale over; one that passes a relu is a positive constant. A scale that
+    fits no weight stays.
+    """
 
     typed = True
     opt_level = 3

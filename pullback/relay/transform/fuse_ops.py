@@ -40,7 +40,10 @@ _RESHAPES = (
 
 @dataclass(frozen=True)
 class FuseOps(FunctionPass):
-    """Put ops together into functions marked ``Primitive``; ``fuse_opt_level`` -1 is the context's level."""
+    """Put ops together into functions marked ``Primitive``; ``fuse_opt_level`` -1 is the context's level.
+
+    Checks: types are known. An opaque op stays alone, and calls of functions stay.
+    """
 
     fuse_opt_level: int = -1
 

@@ -46,7 +46,7 @@ def gradient(expr: Any, mod: IRModule | None = None, mode: str = HIGHER_ORDER) -
     >>> x = relay.var("x", shape=(3,))
     >>> df = relay.transform.gradient(relay.Function([x], relay.log(x)))
 
-    Raises DifferentiationError, listing all operators without a gradient, and naming the first construct that
+    Checks: raises DifferentiationError, listing all operators without a gradient, and naming the first construct that
     first-order mode cannot take; ArgumentError for another mode.
     """
     if mode not in (HIGHER_ORDER, FIRST_ORDER):

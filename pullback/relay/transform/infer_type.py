@@ -16,12 +16,14 @@ class InferType(Pass):
     """A module of the same functions in which every expression has a ``checked_type``, and every function and variable
     is declared with its type.
 
-    Raises a UserError that lists all mistakes of the program.
+        fn (%x: Tensor[(3), int8]) { … }      →      fn (%x: Tensor[(3), int8]) -> Tensor[(3), int8] { … }
 
     >>> from pullback.relay.expr import Function, var
     >>> x = var("x", shape=(3,))
     >>> InferType()(IRModule.from_expr(x + x))["main"].body.checked_type
     TensorType(shape=(3,), dtype='float32')
+
+    Checks: raises a UserError that lists all mistakes of the program.
     """
 
     def run(self, module: IRModule) -> IRModule:

@@ -26,7 +26,11 @@ from pullback.relay.visitor import ExprMutator
 
 @dataclass(frozen=True)
 class Inline(Pass):
-    """Inlines the marked functions of a module. Types are inferred in the result."""
+    """Inlines the marked functions of a module. Types are inferred in the result.
+
+    Checks: functions that may come to call themselves stay, and so do those that nobody calls. Arguments with effects
+    are bound before the body, so each is computed once.
+    """
 
     opt_level = 1
 

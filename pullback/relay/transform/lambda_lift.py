@@ -28,7 +28,10 @@ NAME = "lifted_name"
 
 @dataclass(frozen=True)
 class LambdaLift(Pass):
-    """Lifts the functions inside all functions of a module. Types are inferred before and after."""
+    """Lifts the functions inside all functions of a module. Types are inferred before and after.
+
+    Checks: fused functions, and those for outside compilers, stay as they are.
+    """
 
     opt_level = 1
 

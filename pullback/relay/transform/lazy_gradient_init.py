@@ -57,6 +57,8 @@ class LazyGradientInit(Pass):
 
     Parameters and results of a function that is to be called from outside are tensors, tuples, data types and functions
     of them; one of references or of any type keeps its body, and only functions inside call its twin.
+
+    Checks: types are all known. A function whose type has references or type parameters keeps its body.
     """
 
     def run(self, module: IRModule) -> IRModule:

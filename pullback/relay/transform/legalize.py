@@ -22,7 +22,7 @@ from pullback.relay.transform.infra import CallRewriter, FunctionPass
 class Legalize(FunctionPass):
     """Apply the functions that operators have under the name ``legalize_map_attr_name`` (``Op.set_attr``).
 
-    Raises a UserError where one returns what is no expression.
+    Checks: raises a UserError where one returns what is no expression. A function that returns None leaves its call.
     """
 
     legalize_map_attr_name: str = "FTVMLegalize"

@@ -29,7 +29,7 @@ class MergeComposite(FunctionPass):
     """Take the patterns in their order: ``(name, pattern)``, or ``(name, pattern, check)`` with a function that says of
     the matched expression whether it counts.
 
-    Raises ArgumentError for entries of another form.
+    Checks: raises ArgumentError for entries of another form. What a check declines stays.
     """
 
     pattern_table: Sequence[tuple[Any, ...]]

@@ -17,7 +17,10 @@ from pullback.relay.transform.parts import is_call
 @dataclass(frozen=True)
 class PlanDevices(FunctionPass):
     """Take out what says on which device an expression is computed, and copies between devices: ``config``, the
-    reference's description of devices, has one CPU."""
+    reference's description of devices, has one CPU.
+
+    Checks: ``config`` is not read.
+    """
 
     config: Any = None
 

@@ -36,7 +36,10 @@ Rule = Callable[[Call, TensorType, list[TensorType | None]], Expr | None]  # of 
 
 @dataclass(frozen=True)
 class SimplifyExpr(FunctionPass):
-    """Simplify expressions by the rules of algebra."""
+    """Simplify expressions by the rules of algebra.
+
+    Checks: a rule keeps the type, so it needs that of the call: without one the call stays.
+    """
 
     typed = True
     required = ("InferType",)

@@ -26,7 +26,10 @@ from pullback.relay.ty import TensorType
 
 @dataclass(frozen=True)
 class SimplifyInference(FunctionPass):
-    """Write batch norms, other norms and dropout in simpler ops, for inference."""
+    """Write batch norms, other norms and dropout in simpler ops, for inference.
+
+    Checks: a norm in training stays: a ``batch_norm`` whose second or third result is used.
+    """
 
     typed = True
     required = ("InferType",)

@@ -15,7 +15,10 @@ from pullback.relay.transform.parts import is_call, same_call
 
 @dataclass(frozen=True)
 class SplitArgs(FunctionPass):
-    """Divide concatenations of more than ``max_function_args`` tensors, which are not fused with one another then."""
+    """Divide concatenations of more than ``max_function_args`` tensors, which are not fused with one another then.
+
+    Checks: ``max_function_args`` of 1 or less changes nothing.
+    """
 
     max_function_args: int
 

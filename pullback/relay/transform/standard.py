@@ -24,7 +24,12 @@ from pullback.relay.transform.simplify_inference import SimplifyInference
 
 def standard_passes() -> Sequential:
     """Optimizations for inference: at level 2 norms in simpler ops, algebra and constants; at 3 scales in weights and
-    equal calls merged as well; at 4 parallel branches combined, and elementary functions less exact."""
+    equal calls merged as well; at 4 parallel branches combined, and elementary functions less exact.
+
+        multiply(nn.dropout(%x, rate=0.5f).0, add(1f, 2f))      →      multiply(%x, 3f)
+
+    Checks: those of the passes. What is above the context's level does not run.
+    """
     steps = [
         InferType(), DynamicToStatic(), Legalize(), SimplifyInference(), EliminateCommonSubexpr(), SimplifyExpr(),
         BatchingOps(), FoldConstant(), FoldScaleAxis(), CanonicalizeCast(), CanonicalizeOps(), FlattenAtrousConv(),

@@ -40,7 +40,10 @@ from pullback.relay.transform.scopes import Scope, Scopes
 
 @dataclass(frozen=True)
 class ToANormalForm(FunctionPass):
-    """The functions of a module in A-normal form."""
+    """The functions of a module in A-normal form.
+
+    Checks: values are computed once, in the order in which they were. Fused functions stay whole.
+    """
 
     opt_level = 1
 

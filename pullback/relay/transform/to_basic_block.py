@@ -30,7 +30,10 @@ from pullback.relay.visitor import ExprMutator
 
 @dataclass(frozen=True)
 class ToBasicBlockNormalForm(FunctionPass):
-    """The functions of a module in basic block normal form."""
+    """The functions of a module in basic block normal form.
+
+    Checks: a node of several blocks is bound once. Fused functions stay whole.
+    """
 
     opt_level = 1
 

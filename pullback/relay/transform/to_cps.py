@@ -55,7 +55,7 @@ def to_cps(func: Function, mod: IRModule | None = None) -> Function:
     result, ``answer``, as its last type parameter. Global functions that it calls get a counterpart ``NAME_cps`` in
     ``mod``, which changes.
 
-    Raises NameNotFound where it calls a global function that ``mod`` does not have.
+    Checks: raises NameNotFound where it calls a global function that ``mod`` does not have.
     """
     if not isinstance(func, Function):
         hint = "take it from its module: mod['main']"
@@ -71,7 +71,9 @@ def un_cps(func: Function) -> Function:
     """A function without the continuation, which calls ``func`` with one that returns its argument. Functions among
     its arguments and in its result are in continuation passing style still.
 
-    Raises ArgumentError where ``func`` is not in that style.
+        fn <answer>(%x: t, %k: fn (r) -> answer) -> answer { … }      →      fn (%x: t) -> r { … }
+
+    Checks: raises ArgumentError where ``func`` is not in that style.
     """
     last = func.params[-1].type_annotation if func.params else None
     answer = func.type_params[-1] if func.type_params else None

@@ -83,6 +83,8 @@ class ToMixedPrecision(FunctionPass):
 
     ``missing_op_mode`` says what happens to an op of no known kind, which is never computed so: 0 it is a UserError, 1
     a warning, 2 nothing.
+
+    Checks: raises ArgumentError for another type or mode. The result of a function that others call keeps its type.
     """
 
     mixed_precision_type: str = "float16"

@@ -36,8 +36,16 @@ def _phases(problem: Problem) -> tuple[Problem, ...]:
 class Contraction:
     """``anchor[o…] = Σ_{k…} a·b``, then elementwise stages of the anchor's shape.
 
+        c[i, j] = Σ_k a[i, k] · b[k, j]      →      for task in parallel(tasks): for k-block: for tile:
+        y[i, j] = f(c[i, j], …)                         acc[r, j] = fma(a[r, k], b[k, j], acc[r, j])      in registers
+                                                        y[r, j] = f(acc[r, j], …)
+
     How it is blocked on the nominal machine says whether it is a contraction, and in which order its sums are taken.
-    The machine's own way is taken where that is the same."""
+    The machine's own way is taken where that is the same.
+
+    Checks: sizes are known, there is one reduction, a sum of products of two factors, and what follows it is
+    elementwise in its shape. Products of which each has elements of its own are left to Reduction.
+    """
 
     group: Group
     problem: Problem

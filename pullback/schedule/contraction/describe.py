@@ -40,7 +40,7 @@ def flops_of(problem: Problem) -> int:
 
 def nest_of(problem: Problem, blocking: Blocking) -> Nest:
     """Of one part."""
-    vector_axis = blocking.lane_axis or blocking.column
+    vector_axis = blocking.column if blocking.lane_axis is None else blocking.lane_axis
     split_k = blocking.split_k or 1
     return Nest(
         named(problem.outputs, [problem.extents[v] for v in problem.outputs]),

@@ -45,7 +45,16 @@ _LONG_ROW = 1 << 17  # elements of a row that had better be divided among thread
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """Reductions that keep the same axes, with elementwise stages before, between and after."""
+    """Reductions that keep the same axes, with elementwise stages before, between and after.
+
+        s[i] = Σ_j x[i, j]                   →      for i in parallel(rows):
+        y[i, j] = f(x[i, j], s[i])                      for j: partial[lane] = partial[lane] + x[i, j]
+                                                        for j in vectorized(columns): y[i, j] = f(x[i, j], s[i])
+
+    Checks: sizes are known, and all reductions keep the same axes. Sums of products that are matmuls, and scatters, are
+    declined, and so are elements that wait for a sum longer than a cache keeps them, but where nothing else is left
+    (``group.fallback``). Threads divide results or chunks, never a sum.
+    """
 
     group: Group
     program: Program

@@ -29,7 +29,14 @@ _BETTER = 0.95  # of the time as a whole: what the parts must take
 
 @dataclass(frozen=True, eq=False)
 class Winograd:
-    """A contraction that is a filter, then elementwise stages of its shape. ``rest``: what is no part of the filter."""
+    """A contraction that is a filter, then elementwise stages of its shape. ``rest``: what is no part of the filter.
+
+        out[t, j] = Σ_{tap, c} data[t + tap, c] · w[tap, c, j]   →   m = (Bᵀ·data) · (G·w) at each point; out = Aᵀ·m
+
+    Checks: a contraction of float32 or float64 whose data is read in windows of three taps and stride 1, along one or
+    two axes, and that takes less time so. Pairs of bfloat16 are left to Contraction. Results are rounded otherwise than
+    by a plain sum.
+    """
 
     group: Group
     filter: Filter

@@ -516,7 +516,7 @@ class ModuleNames:
         return GlobalVar(name, self._types[name])
 
     def __getattr__(self, name: str) -> GlobalVar:
-        if name.startswith("__"):
+        if name.startswith("__") and name not in vars(self).get("_types", ()):  # such as a trainer module's __step
             raise AttributeError(name)
         return self[name]
 
