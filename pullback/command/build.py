@@ -21,8 +21,9 @@ def build(
     """Export the trainer of a job, with the values of a checkpoint if there is one."""
     if checkpoint is not None:
         job.trainer.load(checkpoint)
-    options = {"batch_size": batch_size, "sizes": parse_sizes(sizes), "embed": embed, "fold_frozen": fold_frozen}
-    return job.trainer.export(folder, target, name, **options)
+    return job.trainer.export(
+        folder, target, name, batch_size=batch_size, sizes=parse_sizes(sizes), embed=embed, fold_frozen=fold_frozen
+    )
 
 
 def platforms() -> Table:

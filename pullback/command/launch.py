@@ -99,7 +99,8 @@ class Start:
         finally:
             _end(process)
             for pipe in (process.stdout, process.stderr):
-                pipe.close()  # type: ignore[union-attr]
+                if pipe is not None:
+                    pipe.close()
         return self._ending(process.returncode)
 
     def _follow(self, process: subprocess.Popen[bytes], reports: Reports) -> None:

@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +114,9 @@ def answer(source: str, settings: Sequence[str], question: Question) -> Answer:
     with using(Alone()):
         job = None if source.endswith(SAVED) else job_of(source, settings)
         steps = _saved(Path(source), question) if job is None else _steps_of(job, question)
-    options = {"speed": question.speed, "jitter": question.jitter, "slowest": question.slowest}
+    forecast = partial(predict, speed=question.speed, jitter=question.jitter, slowest=question.slowest)
     found = tuple(
-        predict(step, stage, ranks, question.network, **options)
-        for stage in question.stages
-        for ranks, step in steps.items()
+        forecast(step, stage, ranks, question.network) for stage in question.stages for ranks, step in steps.items()
     )
     return Answer(question, steps, found)
 

@@ -169,10 +169,11 @@ class Run:
     def prepare(self, resume: Path | None, overwrite: bool, go_on: bool = False) -> None:
         """Look at what there is, and at what the run goes on from. ``go_on``: from the folder's last checkpoint, where
         it has one."""
-        self.resume, there = on_first_rank(lambda: self._found(resume, overwrite, go_on))
-        if self.resume is not None:
-            self.goes_on = self.resume.resolve().parent == self.folder.resolve()
-            self.done, self.steps = on_first_rank(lambda: counts_in(self.resume))  # type: ignore[arg-type]
+        found, there = on_first_rank(lambda: self._found(resume, overwrite, go_on))
+        self.resume = found
+        if found is not None:
+            self.goes_on = found.resolve().parent == self.folder.resolve()
+            self.done, self.steps = on_first_rank(lambda: counts_in(found))
         self.files.earlier = on_first_rank(lambda: self._history(there))
 
     def _found(self, resume: Path | None, overwrite: bool, go_on: bool) -> tuple[Path | None, list[str]]:

@@ -16,7 +16,7 @@ from pullback.nn.parameter import Parameter
 from pullback.nn.updates import Bottleneck, freeze_others, own_parameters
 from pullback.relax.convention import BACKBONE, PARAMETER, STATE
 from pullback.relax.expr import Function, Var
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.struct_info import TensorStructInfo, as_tensor
 from pullback.relax.training.adapters import (
     BEGIN,
     BOTTLENECKS,
@@ -137,9 +137,10 @@ class Adapter:
             parts = [
                 Parameter(s, init=ZEROS if k else BEGIN, dtype=dtype) for k, s in enumerate(shapes)
             ]  # fmt: skip
+            down, down_bias, up, up_bias = parts
             for key, parameter in zip(PARTS, parts, strict=True):
                 named[name]._parameters[key] = parameter
-            named[name]._layer_adapter = Bottleneck(tuple(parts), self.activation, self.axis)  # type: ignore[arg-type]
+            named[name]._layer_adapter = Bottleneck((down, down_bias, up, up_bias), self.activation, self.axis)
 
     def _added(self, module: IRModule) -> IRModule:
         module = with_backbone(module)
@@ -158,7 +159,7 @@ class Adapter:
 
         def change(function: Function) -> Function:
             behind = [
-                LayerAdapter(layer, *(added[name] for name in names), self.activation, self.axis)
+                LayerAdapter.made_of(layer, [added[name] for name in names], self.activation, self.axis)
                 for layer, names in new.items()
             ]
             return with_adapters(function, behind, states)
@@ -192,4 +193,4 @@ class Adapter:
 def _widths(backbone: Function, layer: str, states: int, axis: int) -> tuple[int, str]:
     """The size of a layer's result along the axis, and its dtype."""
     result = result_of(backbone, layer, states)
-    return width_of(result, layer, axis), result.struct_info.dtype  # type: ignore[attr-defined]
+    return width_of(result, layer, axis), as_tensor(result.struct_info).dtype

@@ -150,7 +150,9 @@ class MultiheadAttention(Module):
 
     def _projections(self, query: Any, key: Any, value: Any, query_is_key: bool, key_is_value: bool) -> tuple[Any, ...]:
         """Query, key and value projected; inputs that are the same are so by one product."""
-        weight, bias, size = self.in_proj_weight, self.in_proj_bias, self.embed_dim
+        weight: Any = self.in_proj_weight  # variables of the program, as all parameters in a forward
+        bias: Any = self.in_proj_bias
+        size = self.embed_dim
         cuts = (slice(0, size), slice(size, 2 * size), slice(2 * size, 3 * size))
         if weight is None:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)

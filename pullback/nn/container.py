@@ -116,7 +116,8 @@ class Sequential(_InOrder):
     def __getitem__(self, index: Any) -> Any:
         members = list(self._modules.items())
         if isinstance(index, slice):
-            return Sequential(dict(members[index]))  # type: ignore[arg-type]
+            chosen: dict[str, Any] = dict(members[index])
+            return Sequential(chosen)
         return members[index][1]
 
 

@@ -1,4 +1,4 @@
-"""What a module consists of: its summary, and its tree for notebooks."""
+"""What a module consists of: its text, its summary, and its tree for notebooks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from pullback.nn.module import Module
 
 OPEN = 8  # modules with at most so many inside are shown open, and the outermost
+
+
+def text(module: Module) -> str:
+    """A module with those inside, indented."""
+    inner = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in module.named_children()]
+    own = module.extra_repr()
+    if not inner:
+        return f"{type(module).__name__}({own})"
+    lines = ([own] if own else []) + inner
+    return f"{type(module).__name__}(\n  " + "\n  ".join(lines) + "\n)"
 
 
 def summary(module: Module, example: tuple[Any, ...], depth: int | None) -> Summary:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,9 @@ class _WithoutRow:
         return values
 
 
+Kind = TypeVar("Kind", bound="_Table")
+
+
 class _Table(Module):
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, max_norm: float | None,
@@ -45,18 +49,19 @@ class _Table(Module):
         if self.weight.shape != shape:
             raise ShapeError(f"the table must have the shape {shape}, got {self.weight.shape}")
 
-    @classmethod
-    def _of(cls, embeddings: Any, freeze: bool, **options: Any) -> Any:
-        given = Parameter(embeddings)
-        if given.ndim != 2:
-            raise ShapeError(f"embeddings must have the shape (rows, size), got {given.shape}")
-        module = cls(*given.shape, _weight=given, **options)
-        module.weight.requires_grad = not freeze
-        return module
-
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+def _pretrained(kind: Callable[..., Kind], embeddings: Any, freeze: bool, **options: Any) -> Kind:
+    """A layer with the values of ``embeddings``."""
+    given = Parameter(embeddings)
+    if given.ndim != 2:
+        raise ShapeError(f"embeddings must have the shape (rows, size), got {given.shape}")
+    module = kind(*given.shape, _weight=given, **options)
+    module.weight.requires_grad = not freeze
+    return module
 
 
 class Embedding(_Table):
@@ -97,8 +102,8 @@ class Embedding(_Table):
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
     ) -> Embedding:  # fmt: skip
         """A layer with the values of ``embeddings``, (rows, size), which with ``freeze`` are not trained."""
-        return cls._of(
-            embeddings, freeze, padding_idx=padding_idx, max_norm=max_norm, scale_grad_by_freq=scale_grad_by_freq
+        return _pretrained(
+            cls, embeddings, freeze, padding_idx=padding_idx, max_norm=max_norm, scale_grad_by_freq=scale_grad_by_freq
         )
 
     def forward(self, input: Any) -> Any:
@@ -145,8 +150,8 @@ class EmbeddingBag(_Table):
         padding_idx: int | None = None,
     ) -> EmbeddingBag:  # fmt: skip
         """A layer with the values of ``embeddings``, (rows, size), which with ``freeze`` are not trained."""
-        return cls._of(
-            embeddings, freeze, max_norm=max_norm, scale_grad_by_freq=scale_grad_by_freq, mode=mode,
+        return _pretrained(
+            cls, embeddings, freeze, max_norm=max_norm, scale_grad_by_freq=scale_grad_by_freq, mode=mode,
             include_last_offset=include_last_offset, padding_idx=padding_idx,
         )  # fmt: skip
 

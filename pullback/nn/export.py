@@ -214,9 +214,9 @@ def _input_names(module: Module, count: int) -> list[str]:
     required = sum(p.default is p.empty for p in places)
     many = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     if count < required or (count > len(places) and not many):
-        names = ", ".join(p.name for p in places) or "none"
+        taken = ", ".join(p.name for p in places) or "none"
         raise ArgumentError(
-            f"{type(module).__name__}.forward takes the inputs ({names}), got an example of {count}",
+            f"{type(module).__name__}.forward takes the inputs ({taken}), got an example of {count}",
             hint="several inputs are a tuple of arrays: example=(x1, x2); of a batch (x, y) the example is x",
         )
     names = [p.name for p in places[:count]]

@@ -9,6 +9,7 @@ graph values: ``nn.MSELoss()(a, b)``. Arguments after ``weight=`` and the like a
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -38,15 +39,20 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _ClassWeights:
-    """A loss with a factor for each class, ``weight``, that is a constant of the program."""
+class _ClassWeights(Loss):
+    """A loss with a factor for each class, ``weight``, that is a constant of the program: no argument."""
 
     weight: Any
 
-    def expression(self, predictions: Any, targets: Any) -> Expr:
+    def expression(self, *variables: Any, **named: Any) -> Expr:
         """The loss of predictions and targets."""
+        predictions, targets = variables
         weights = losses.constant_like(self.weight, predictions)
-        return super().expression(predictions, targets, weights)  # type: ignore[misc]
+        return super().expression(predictions, targets, weights)
+
+    def _parameters(self) -> list[inspect.Parameter]:
+        declared = inspect.signature(super().expression).parameters.values()
+        return [parameter for parameter in declared if parameter.name != "weights"]
 
 
 class CrossEntropyLoss(_ClassWeights, losses.CrossEntropyLoss):
@@ -151,7 +157,7 @@ class GaussianNLLLoss(losses.GaussianNLLLoss):
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction, full, eps)
 
-    def forward(self, input: Any, target: Any, var: Any) -> Expr:  # type: ignore[override]
+    def forward(self, input: Any, target: Any, var: Any) -> Expr:
         """The loss of predictions, targets and variances."""
         return self.expression(input, var, target)
 
@@ -235,7 +241,7 @@ class TripletMarginWithDistanceLoss(Loss):
     def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
         return []
 
-    def expression(self, anchor: Any, positive: Any, negative: Any) -> Expr:  # type: ignore[override]
+    def expression(self, anchor: Any, positive: Any, negative: Any) -> Expr:
         return triplet_margin_with_distance_loss(
             anchor, positive, negative, distance_function=self.distance_function, margin=self.margin, swap=self.swap,
             reduction=self.reduction,

@@ -140,11 +140,13 @@ class Module:
                 f"{type(self).__name__}.{name} is a parameter, which only the optimizer changes",
                 hint="what forward changes is a Buffer",
             )
-        kinds = ((Parameter, self._parameters), (Buffer, self._buffers), (Module, self._modules))
+        kinds: tuple[tuple[type, dict[str, Any]], ...] = (
+            (Parameter, self._parameters), (Buffer, self._buffers), (Module, self._modules)
+        )  # fmt: skip
         for kind, members in kinds:
-            if isinstance(value, kind) or (value is None and name in members):  # type: ignore[arg-type]
+            if isinstance(value, kind) or (value is None and name in members):
                 self._forget(name, but=members)
-                members[name] = value  # type: ignore[index]
+                members[name] = value
                 return
         self._forget(name)
         object.__setattr__(self, name, value)
@@ -162,9 +164,10 @@ class Module:
 
     def _forget(self, name: str, but: Any = None) -> None:
         """Drop an attribute of any kind; what replaces one of its own kind takes its place in the order."""
-        for members in (self._parameters, self._buffers, self._modules, self.__dict__):
+        kinds: tuple[dict[str, Any], ...] = (self._parameters, self._buffers, self._modules, self.__dict__)
+        for members in kinds:
             if members is not but:
-                members.pop(name, None)  # type: ignore[attr-defined]
+                members.pop(name, None)
 
     def __delattr__(self, name: str) -> None:
         if not any(name in m for m in (self._parameters, self._buffers, self._modules, self.__dict__)):
@@ -592,9 +595,6 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        inner = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
-        own = self.extra_repr()
-        if not inner:
-            return f"{type(self).__name__}({own})"
-        lines = ([own] if own else []) + inner
-        return f"{type(self).__name__}(\n  " + "\n  ".join(lines) + "\n)"
+        from pullback.nn.describe import text
+
+        return text(self)

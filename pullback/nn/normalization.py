@@ -71,10 +71,12 @@ class _BatchNorm(_Norm):
         self._check(input)
         if not self.track_running_stats:
             return F.batch_norm(input, None, None, self.weight, self.bias, True, 0.0, self.eps)
-        self.num_batches_tracked = F.in_train_phase(self.num_batches_tracked + 1, self.num_batches_tracked)
-        mean, var, momentum = self.running_mean, self.running_var, self.momentum
+        batches: Any = self.num_batches_tracked  # a variable of the program, as all buffers in a forward
+        self.num_batches_tracked = batches = F.in_train_phase(batches + 1, batches)
+        mean: Any = self.running_mean
+        var, momentum = self.running_var, self.momentum
         if momentum is None:
-            momentum = 1.0 / self.num_batches_tracked.astype(mean.dtype)
+            momentum = 1.0 / batches.astype(mean.dtype)
         return F.batch_norm(input, mean, var, self.weight, self.bias, True, momentum, self.eps)
 
 

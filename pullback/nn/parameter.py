@@ -80,7 +80,8 @@ class Variable:
             return value
         if self._value is None:
             self.draw(np.random.Generator(np.random.PCG64([0, 0, self._number])))
-        return tensor(self._value.copy())  # type: ignore[union-attr]
+        assert self._value is not None  # what is made of a shape has an initializer
+        return tensor(self._value.copy())
 
     @data.setter
     def data(self, value: Any) -> None:

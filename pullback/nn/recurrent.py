@@ -216,8 +216,8 @@ class _Recurrent(Module):
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
-        plain = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
-        plain |= {"proj_size": 0, "truncate": None}
+        plain: dict[str, Any] = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        plain |= {"bidirectional": False, "proj_size": 0, "truncate": None}
         values = ((name, getattr(self, name)) for name in plain)
         return text + "".join(f", {name}={value}" for name, value in values if value != plain[name])
 

@@ -127,7 +127,7 @@ def trainer(
         "seed": seed, "precision": precision, "target": target, "device": device, "profile": profile,
         "flush_subnormals": flush_subnormals, "trainable": trainable, "distributed": distributed,
     }  # fmt: skip
-    optimizer = _optimizer(optimizer)
+    chosen = _optimizer(optimizer)
     _check_model(model)
     if example is None and isinstance(model, Module):
         example = model._own_example()
@@ -140,7 +140,7 @@ def trainer(
             )
         module, given = model, targets
         made = make_trainer(
-            module, _loss(loss, module), optimizer, targets=given, init="xavier" if init is None else init, **options
+            module, _loss(loss, module), chosen, targets=given, init="xavier" if init is None else init, **options
         )
         return made
     if example is None:
@@ -152,7 +152,7 @@ def trainer(
     loss = _loss(loss, module)
     _warn_of_last_op(loss, module)
     loss = model._own_loss(loss)
-    made = make_trainer(module, loss, optimizer, targets=_target_types(targets, module), init="zeros", **options)
+    made = make_trainer(module, loss, chosen, targets=_target_types(targets, module), init="zeros", **options)
     model.init_parameters(seed, init, keep=True)
     made.load_state_dict({name: variable.data for name, variable in model._variables()})
     model.held_by(made)
@@ -270,7 +270,7 @@ def _meant(name: str) -> str:
     return f": write {word}" if word else suggestion(name, LOSSES)
 
 
-def _optimizer(optimizer: Any) -> Any:
+def _optimizer(optimizer: Any) -> Optimizer:
     if not isinstance(optimizer, str):
         if type(optimizer).__module__.partition(".")[0] in ("torch", "keras"):
             raise ArgumentError(

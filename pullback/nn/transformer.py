@@ -252,15 +252,15 @@ class Transformer(Module):
         options: Any = (
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias,
         )  # fmt: skip
-        self.encoder, self.decoder = custom_encoder, custom_decoder
         if custom_encoder is None:
             norm = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
             layer: Module = TransformerEncoderLayer(*options, dtype=dtype)
-            self.encoder = TransformerEncoder(layer, num_encoder_layers, norm)
+            custom_encoder = TransformerEncoder(layer, num_encoder_layers, norm)
         if custom_decoder is None:
             norm = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
             layer = TransformerDecoderLayer(*options, dtype=dtype)
-            self.decoder = TransformerDecoder(layer, num_decoder_layers, norm)
+            custom_decoder = TransformerDecoder(layer, num_decoder_layers, norm)
+        self.encoder, self.decoder = custom_encoder, custom_decoder
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
         for parameter in self.parameters():
             if parameter.ndim > 1:

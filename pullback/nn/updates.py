@@ -88,7 +88,7 @@ def updated(function: Function, module: Module, variables: Mapping[int, Var], st
         for _, u in updates_in(module)
     ]
     behind = [
-        LayerAdapter(layer, *(variables[id(p)] for p in one.parts), one.activation, one.axis)
+        LayerAdapter.made_of(layer, [variables[id(p)] for p in one.parts], one.activation, one.axis)
         for layer, one in bottlenecks_in(module)
     ]
     return with_updates(with_adapters(function, behind, states), updates)

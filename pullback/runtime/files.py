@@ -10,8 +10,9 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import platformdirs
 from filelock import lock_descriptor  # not later: it registers what forks do, and none may begin meanwhile
@@ -56,7 +57,7 @@ def shown(path: str) -> str:
     return path if len(path) <= _LONGEST_SHOWN else f"{path[:80]}…{path[-80:]}"
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """A regular file, opened for reading; an OSError when it is anything else, such as a folder or a device."""
     file = os.fdopen(os.open(path, _READ), "rb")
     try:

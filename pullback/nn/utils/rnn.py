@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pullback.ir.errors import ArgumentError
+from pullback.relax import op
 
 __all__ = ["PackedSequence", "pack_padded_sequence", "pad_packed_sequence"]
 
@@ -29,8 +30,6 @@ def pack_padded_sequence(
 
 def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False) -> tuple[Any, Any]:
     """(data, lengths) of what a recurrent layer gave; data are 0 after the end of each sequence."""
-    from pullback.relax import op
-
     if not isinstance(sequence, PackedSequence):
         raise ArgumentError(
             f"pad_packed_sequence takes a packed sequence, got {type(sequence).__name__}",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pullback.ir.words import missing_from
 from pullback.relax.training import callbacks, loss, lr_schedule, metrics, optimizer, setup_trainer, trainer, utils
-from pullback.relax.training.fit import Evaluation
-from pullback.relax.training.history import EpochRecord, History
+from pullback.relax.training.history import EpochRecord, Evaluation, History
 from pullback.relax.training.join_run import JoinRun
 from pullback.relax.training.loss import Loss
 from pullback.relax.training.make import make_trainer

@@ -23,7 +23,7 @@ from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import ADJOINT, LOSS
 from pullback.relax.expr import Expr, Function, Tuple, TupleGetItem, Var, const
 from pullback.relax.mutator import ExprMutator, emit_body
-from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, as_tensor, as_tuple
 from pullback.relax.training.optimizer.value import cast
 from pullback.relax.transform import Gradient, UnroundedProducts
 from pullback.relax.transform.dead_code_elimination import remove_dead_bindings
@@ -58,7 +58,7 @@ def with_gradients_of(trained: Sequence[int], optimizer: Function) -> Function:
     """The optimizer function without the gradients that it does not look at: of the tuple that it takes, those of
     other parameters than the ``trained`` ones."""
     values, gradients, states = optimizer.params
-    infos: Sequence[StructInfo] = gradients.struct_info.fields  # type: ignore[attr-defined]
+    infos: Sequence[StructInfo] = as_tuple(gradients.struct_info).fields
     if len(trained) == len(infos):
         return optimizer
     fewer = Var(gradients.name, TupleStructInfo(tuple(infos[i] for i in trained)), span=gradients.span)
@@ -101,7 +101,7 @@ def _scaled(module: IRModule) -> Function:
     scale = Var(builder.unique("loss_scale"), TensorStructInfo((), "float32"))
     with builder.dataflow():
         results = _fields(emit_body(function, dict(zip(function.params, params, strict=True)), builder))
-        loss = op.multiply(results[0], cast(scale, results[0].struct_info.dtype))  # type: ignore[attr-defined]
+        loss = op.multiply(results[0], cast(scale, as_tensor(results[0].struct_info).dtype))
         outputs = [builder.emit_output(e) for e in (loss, *results)]
     return Function((*params, scale), builder.finish(Tuple(tuple(outputs))), None, {}, span=function.span)
 
@@ -112,12 +112,12 @@ def _unscaled(adjoint: Function, has_states: bool) -> Function:
     builder.begin([p.name for p in adjoint.params])
     scale = adjoint.params[-1]
     with builder.dataflow():
-        forward, gradients = emit_body(adjoint, {p: p for p in adjoint.params}, builder).fields  # type: ignore[attr-defined]
+        forward, gradients = emit_body(adjoint, {p: p for p in adjoint.params}, builder).fields
         inverse = builder.emit(op.divide(const(1.0, "float32"), scale), "inverse_scale")
         loss, *states = [builder.emit_output(e, _name(e)) for e in _fields(forward)[1:]]
         unscaled = [
             builder.emit_output(
-                op.multiply(g, cast(inverse, g.struct_info.dtype)), _name(g).replace("_out", "_unscaled")
+                op.multiply(g, cast(inverse, as_tensor(g.struct_info).dtype)), _name(g).replace("_out", "_unscaled")
             )
             for g in _fields(gradients)
         ]

@@ -16,6 +16,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -164,7 +165,8 @@ class Checkpoints:
                 generator.bit_generator.state = record.random
         with self._turn:
             if params_only:
-                self._values = Values(*loaded, self._values.random, self._values.optimizer_states)
+                params, states = loaded
+                self._values = replace(self._values, params=params, states=states)
             else:
                 self._values, self._generator, self._epochs = Values(*loaded), generator, record.epochs
             self._position = None

@@ -20,7 +20,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from io import BufferedReader
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class TensorFile:
     what = of_ours = "safetensors file"
     hint = "load a file that trainer.save_adapter(…) wrote, or one of PEFT's"
 
-    def __init__(self, path: str, file: BinaryIO, longest_header: int) -> None:
+    def __init__(self, path: str, file: BufferedReader, longest_header: int) -> None:
         self.path, self._file = path, file
         size = file.seek(0, 2)
         file.seek(0)
@@ -141,7 +142,7 @@ class TensorFile:
     def read_bytes(self, entry: Entry, first: int, into: np.ndarray) -> None:
         """Read a tensor's bytes from number ``first`` on into memory of as many bytes."""
         self._file.seek(self._first + entry.begin + first)
-        if self._file.readinto(memoryview(into)) != len(into):  # type: ignore[attr-defined]
+        if self._file.readinto(into.data) != len(into):
             self.refuse("it is truncated: it became shorter while it was read")
 
 
@@ -151,7 +152,7 @@ class CheckpointFile(TensorFile):
     what, of_ours = "checkpoint", "checkpoint of pullback"
     hint = "load a file that trainer.save(…) wrote; a damaged one cannot be mended, go back to an older one"
 
-    def __init__(self, path: str, file: BinaryIO, longest_header: int) -> None:
+    def __init__(self, path: str, file: BufferedReader, longest_header: int) -> None:
         super().__init__(path, file, longest_header)
         self.record = self._record()
 
@@ -189,9 +190,9 @@ class CheckpointFile(TensorFile):
     def parts(self, name: str, memory: np.ndarray | None = None) -> Iterator[np.ndarray]:
         """A tensor's bytes, part by part; they are left in the memory for all of them, if there is any."""
         entry = self.tensors[name]
-        passing = np.empty(min(entry.nbytes, PART_BYTES), np.uint8) if memory is None else None
+        held = np.empty(min(entry.nbytes, PART_BYTES), np.uint8) if memory is None else memory
         for begin, end in entry.parts:
-            part = passing[: end - begin] if passing is not None else memory[begin:end]  # type: ignore[index]
+            part = held[: end - begin] if memory is None else held[begin:end]
             self.read_bytes(entry, begin, part)
             yield part
 
@@ -266,7 +267,7 @@ class Content:
         self._digest.update(announced(name, entry.dtype, entry.shape))
 
     def add(self, part: np.ndarray) -> None:
-        self._digest.update(part_digest(part) if self._in_parts else part)
+        self._digest.update(part_digest(part) if self._in_parts else part.data)
 
     def add_digest(self, digest: bytes) -> None:
         """A part of which the digest alone is known here; not for version 1."""
@@ -279,7 +280,7 @@ class Content:
 
 def part_digest(part: np.ndarray) -> bytes:
     """What a checksum takes of a part of a tensor."""
-    return hashlib.sha256(part).digest()
+    return hashlib.sha256(part.data).digest()
 
 
 def digest(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:

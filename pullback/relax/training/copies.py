@@ -104,7 +104,8 @@ class Copies:
                 hint="ask the trainer itself, not a copy of it; a checkpoint can be loaded by one process",
             )
         model, setup = self._setup
-        result: Any = type(self)(model, int(model.attrs["param_num"]), replace(setup, distributed=None))
+        make: Any = type(self)  # the class of the whole trainer
+        result = make(model, int(model.attrs["param_num"]), replace(setup, distributed=None))
         result.build("debug" if self.vm.executable.target is None else self.vm.executable.target, self.device)
         with self._turn:
             result._values = self._placement.whole(self._values).copy()

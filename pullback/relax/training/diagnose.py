@@ -52,8 +52,8 @@ def _check_tensors(
             raise UserError(
                 f"{problem}: {slot} holds {worst}{row}{at}", hint="look at the data: np.isfinite finds them"
             )
-    for slot, tensor in zip(interface.params + interface.states, [*values.params, *values.states], strict=True):
-        worst = _worst(np.asarray(tensor))
+    for slot, value in zip(interface.params + interface.states, [*values.params, *values.states], strict=True):
+        worst = _worst(np.asarray(value))
         if worst is not None:
             raise UserError(f"{problem}: {slot} holds {worst}", hint="load other values")
 

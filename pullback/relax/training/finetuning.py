@@ -47,6 +47,7 @@ class FineTuning:
     vm: Any
     device: Any
     state_dict: Any
+    load_state_dict: Any
     value_of: Any
 
     def merged_state_dict(self) -> dict[str, Tensor]:
@@ -115,7 +116,7 @@ class FineTuning:
             values = {name: Tensor(found.tensors[key].shape, found.tensors[key].dtype) for key, name in wanted.items()}
             found.read({key: values[name] for key, name in wanted.items()})
         shaped = {n: np.asarray(v).reshape(static_shape(slots[n])) for n, v in values.items()}
-        self.load_state_dict(shaped, strict=False)  # type: ignore[attr-defined]
+        self.load_state_dict(shaped, strict=False)
 
     def _added_names(self) -> list[str]:
         """The names of what an adapter's file holds, as they stand in the model."""
@@ -170,7 +171,8 @@ class FineTuning:
             )
         model, setup = self._setup
         model, setup = remove_updates(model), replace(setup, optimizer=SGD(1.0), trainable=None, distributed=None)
-        result: Any = type(self)(model, int(model.attrs["param_num"]), setup)
+        make: Any = type(self)  # the class of the whole trainer
+        result = make(model, int(model.attrs["param_num"]), setup)
         result.build("debug" if self.vm.executable.target is None else self.vm.executable.target, self.device)
         result.load_state_dict(self.merged_state_dict())
         return result

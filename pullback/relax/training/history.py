@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -173,7 +173,7 @@ class History:
         rows = [[str(r.epoch), *(_cell(r.metrics.get(n)) for n in names), f"{r.seconds:.2f}"] for r in self.epochs]
         if len(rows) > _FIRST + _LAST:
             rows = [*rows[:_FIRST], ["…"] * len(rows[0]), *rows[-_LAST:]]
-        curves = {k: self[name] for k, name in enumerate(names, 1)} if len(self) > 1 else {}
+        curves: dict[int, Sequence[float]] = {k: self[name] for k, name in enumerate(names, 1)} if len(self) > 1 else {}
         notes = [f"best epoch {self.best_epoch}"] if self.best_epoch is not None else []
         notes += [self.note] if self.note else []
         heading = ["epoch", *(name.replace(VALIDATION, "validation ").replace("_", " ") for name in names), "seconds"]
@@ -190,6 +190,36 @@ class History:
         """As the last value of a cell: nothing where the table that fit drew stands in the same cell."""
         if self._shown_in is None or self._shown_in != cell():
             Area().show(self._repr_html_(), repr(self))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What ``evaluate`` found on ``count`` rows: the mean loss, and the metrics by name. ``found["f1"]`` reads them.
+
+    Args:
+        loss: the mean loss.
+        metrics: by name.
+        count: rows.
+    """
+
+    loss: float
+    metrics: dict[str, float]
+    count: int
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of right predictions; None without classes, and where no row counts."""
+        return counted(self.metrics.get("accuracy"))
+
+    def __getitem__(self, name: str) -> float:
+        values = {"loss": self.loss, **self.metrics}
+        if name not in values:
+            raise NameNotFound(f"there is no metric {name!r}; there are: {', '.join(values)}{suggestion(name, values)}")
+        return values[name]
+
+    def __repr__(self) -> str:
+        values = "".join(f", {name}={value:.6g}" for name, value in self.metrics.items())
+        return f"Evaluation(loss={self.loss:.6g}{values}, count={self.count})"
 
 
 def counted(value: float | None) -> float | None:

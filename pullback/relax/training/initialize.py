@@ -59,4 +59,4 @@ def static_shape(slot: Slot) -> tuple[int, ...]:
     """The shape; a ShapeError when it is symbolic."""
     if not slot.info.is_static:
         raise ShapeError(f"{slot} needs a shape that is known to be initialized, it is {format_info(slot.info)}")
-    return slot.info.shape  # type: ignore[return-value]
+    return slot.info.static_shape

@@ -355,7 +355,8 @@ class Eye(_Distribution):
 
     def __call__(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         _expect_matrix("Eye", shape)
-        return np.eye(*shape)
+        rows, columns = shape
+        return np.eye(rows, columns)
 
 
 class Dirac(_Distribution):
@@ -380,7 +381,7 @@ class Dirac(_Distribution):
         middle = tuple(n // 2 for n in shape[2:])
         for output in range(shape[0]):
             if output % size < shape[1]:
-                values[(output, output % size, *middle)] = 1
+                values[output, output % size][middle] = 1
         return values
 
 

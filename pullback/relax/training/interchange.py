@@ -86,6 +86,10 @@ class Interchange:
         ]
         return dict(zip(names, slots, strict=True))
 
+    def _trainer(self) -> Any:
+        """This, as the whole trainer that it is a part of."""
+        return self
+
     def to_torch(self, module: Any, optimizer: Any = None, *, strict: bool = True) -> Any:
         """Write parameters and states into a module of PyTorch that has them under the same names; returns it.
 
@@ -109,7 +113,7 @@ class Interchange:
         """
         from pullback.relax.frontend.torch.weights import to_torch
 
-        return to_torch(self, module, optimizer, strict=strict)
+        return to_torch(self._trainer(), module, optimizer, strict=strict)
 
     def from_torch(self, module: Any, optimizer: Any = None, *, strict: bool = True) -> None:
         """Take parameters and states from a module of PyTorch, or from its ``state_dict()``: what :meth:`to_torch`
@@ -126,7 +130,7 @@ class Interchange:
         """
         from pullback.relax.frontend.torch.weights import from_torch
 
-        from_torch(self, module, optimizer, strict=strict)
+        from_torch(self._trainer(), module, optimizer, strict=strict)
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
         """Write the ONNX file that the model came from (``pullback.from_onnx``) with the trained weights; all other

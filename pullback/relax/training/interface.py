@@ -26,7 +26,15 @@ from pullback.relax.convention import (
     Convention,
 )
 from pullback.relax.expr import Function, Var
-from pullback.relax.struct_info import Dim, TensorStructInfo, TupleStructInfo, flat_infos, format_info
+from pullback.relax.struct_info import (
+    Dim,
+    TensorStructInfo,
+    TupleStructInfo,
+    as_int,
+    as_tensor,
+    flat_infos,
+    format_info,
+)
 from pullback.relax.training.setup_trainer import TrainingRecord
 from pullback.relax.transform.distributed import Distributed, held_as_pieces
 from pullback.runtime.dtype import numpy_dtype
@@ -84,8 +92,12 @@ class Interface:
         places = convention[OPTIMIZER].taken(*OF_OPTIMIZER)
         pieces = held_as_pieces(module)
         return Interface(
-            *(slots(kind) for kind in (INPUT, PARAMETER, STATE, TARGET, RANDOM)),
-            tuple(Slot(OPTIMIZER_STATE, str(k), kept[i]) for k, i in enumerate(places)),  # type: ignore[arg-type]
+            slots(INPUT),
+            slots(PARAMETER),
+            slots(STATE),
+            slots(TARGET),
+            slots(RANDOM),
+            tuple(Slot(OPTIMIZER_STATE, str(k), as_tensor(kept[i])) for k, i in enumerate(places)),
             _first_output(module[BACKBONE]),
             _record(module.attrs.get("training", {})),
             convention,
@@ -119,7 +131,7 @@ class Interface:
         except (TypeError, ValueError):  # a shape that is none, lists of different lengths
             return None
         if shape == declared:  # what almost every step of a training meets
-            return self.batch  # type: ignore[return-value]
+            return None if self.batch is None else as_int(self.batch)
         fits = len(shape) == len(declared) > 0 and all(map(same, shape[1:], declared[1:]))
         return shape[0] if fits else None
 
@@ -147,7 +159,7 @@ def _record(attribute: Any) -> TrainingRecord:
 
 def _first_output(backbone: Function) -> TensorStructInfo:
     info = backbone.ret_struct_info
-    return info.fields[0] if isinstance(info, TupleStructInfo) else info  # type: ignore[return-value]
+    return as_tensor(info.fields[0] if isinstance(info, TupleStructInfo) else info)
 
 
 def _slot(kind: str, var: Var) -> Slot:

@@ -57,7 +57,7 @@ from pullback.relax.convention import (
 from pullback.relax.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var, const
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op.namespace import ops
-from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, TupleStructInfo
+from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, TupleStructInfo, as_tuple
 from pullback.relax.training.data import in_batches
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.rebatch import rebatched
@@ -146,7 +146,7 @@ class JoinRun(Pass):
         if self.batch_size is None and not isinstance(batch, int):
             hint = "JoinRun(rows=1000, batch_size=64)"
             raise ArgumentError("the model takes any number of rows, so JoinRun needs a batch_size", hint=hint)
-        size = self.batch_size if self.batch_size is not None else int(batch)  # type: ignore[arg-type]
+        size = self.batch_size if self.batch_size is not None else int(batch)
         if self.drop_last and self.rows < size:
             message = f"drop_last leaves no batch: there are {self.rows} rows, and batches have {size}"
             raise ArgumentError(message, hint="give a smaller batch_size, or leave drop_last out")
@@ -231,7 +231,7 @@ class _Run:
         if self.options.stop is None:
             looped = builder.emit(fori_loop(epochs, epoch, [*kept, losses], self.options.max_epochs), "trained")
             done: Expr = epochs
-            values = [TupleGetItem(looped, k) for k in range(len(kept) + 1)]
+            values: list[Expr] = [TupleGetItem(looped, k) for k in range(len(kept) + 1)]
         else:
             done, values = self._until(builder, epoch, epochs, [*kept, losses])
         *new, found = values
@@ -350,7 +350,7 @@ def _types(slots: Sequence[Any]) -> TupleStructInfo:
 
 
 def _count(var: Var) -> int:
-    return len(var.struct_info.fields)  # type: ignore[attr-defined]
+    return len(as_tuple(var.struct_info).fields)
 
 
 def _slice(x: Expr, first: int, last: int) -> Expr:

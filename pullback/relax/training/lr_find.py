@@ -139,10 +139,12 @@ def _changed(optimizer: Optimizer) -> Optimizer:
     parts = list(layers(result))
     for part in list(parts):
         if isinstance(part, ParameterGroups):
-            parts += [own for name, own in part._optimizers.items() if _LR not in part.groups.get(name, {})]
+            rates = {name for name, options in part.groups.items() if _LR in options}
+            parts += [own for name, own in part._optimizers.items() if name not in rates]
     rated = [part for part in parts if hasattr(part, _LR)]
     if not rated:
         raise UserError(f"the optimizer {optimizer.name} has no learning rate lr", hint="lr_find sets one")
-    for part in rated:
+    rated_parts: list[Any] = rated
+    for part in rated_parts:
         part.lr = hyperparameter(_LR, RunTime(1e-3, _LR), 0.0)
     return result

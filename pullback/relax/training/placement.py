@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from pullback.runtime.tensor import Tensor, tensor
 
 WHOLE, PIECE = "whole", "piece"
 _ALONE = Alone()
+Value = TypeVar("Value", Tensor, Tensor | None)
 
 
 @dataclass(frozen=True)
@@ -101,15 +103,15 @@ class Placement:
         not matter. Collective where there are pieces of them."""
         interface = self.interface
         params = self._joined(interface.params, values.params, self.params)
-        found = values if params is values.params else Values(params, *values.groups[1:])  # type: ignore[arg-type]
+        found = values if params is values.params else replace(values, params=params)
         if not optimizer_states:
             return found
         states = self._joined(interface.optimizer_states, values.optimizer_states, self.optimizer_states)
-        return found if states is values.optimizer_states else Values(*found.groups[:3], states)  # type: ignore[arg-type]
+        return found if states is values.optimizer_states else replace(found, optimizer_states=states)
 
     def whole_tensor(self, slot: Slot, value: Tensor) -> Tensor:
         """One held tensor as a whole. Collective where it is a piece."""
-        return self._joined((slot,), (value,), [0] if self.kind(slot) == PIECE else ())[0]  # type: ignore[return-value]
+        return self._joined((slot,), (value,), [0] if self.kind(slot) == PIECE else ())[0]
 
     def held(self, values: Values) -> Values:
         """What this rank holds of whole values."""
@@ -117,13 +119,13 @@ class Placement:
             return values
         params = self.held_params(dict(enumerate(values.params)))
         states = self.held_states(dict(enumerate(values.optimizer_states)))
-        return Values(tuple(params.values()), values.states, values.random, tuple(states.values()))  # type: ignore[arg-type]
+        return Values(tuple(params.values()), values.states, values.random, tuple(states.values()))
 
-    def held_params(self, whole: Mapping[int, Tensor | None]) -> dict[int, Tensor | None]:
+    def held_params(self, whole: Mapping[int, Value]) -> dict[int, Value]:
         """What this rank holds of whole parameters, by their numbers."""
         return self._cut(whole, self.params)
 
-    def held_states(self, whole: Mapping[int, Tensor | None]) -> dict[int, Tensor | None]:
+    def held_states(self, whole: Mapping[int, Value]) -> dict[int, Value]:
         """What this rank holds of whole optimizer states, by their numbers."""
         return self._cut(whole, self.optimizer_states)
 
@@ -139,7 +141,7 @@ class Placement:
         slots = [self.interface.kept[i] for i in self.interface.pieces]
         return frozenset((slot.kind, slot.name) for slot in slots)
 
-    def _cut(self, whole: Mapping[int, Tensor | None], numbers: frozenset[int]) -> dict[int, Tensor | None]:
+    def _cut(self, whole: Mapping[int, Value], numbers: frozenset[int]) -> dict[int, Value]:
         rank = self.ranks.rank if numbers else 0
         return {
             i: tensor(piece(np.asarray(value), rank, self.size)) if i in numbers and value is not None else value
@@ -147,8 +149,8 @@ class Placement:
         }
 
     def _joined(
-        self, slots: Sequence[Slot], values: tuple[Tensor | None, ...], numbers: Sequence[int] | frozenset[int]
-    ) -> tuple[Tensor | None, ...]:
+        self, slots: Sequence[Slot], values: tuple[Value, ...], numbers: Sequence[int] | frozenset[int]
+    ) -> tuple[Value, ...]:
         """The values with those of these numbers as wholes."""
         there = [i for i in sorted(numbers) if values[i] is not None]
         if not there:

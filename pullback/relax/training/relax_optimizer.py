@@ -12,7 +12,7 @@ from pullback.relax.training.optimizer import *  # noqa: F403
 from pullback.relax.training.optimizer.sgd import MomentumSGD as _MomentumSGD
 
 
-class MomentumSGD(_MomentumSGD):
+class MomentumSGD(_MomentumSGD):  # type: ignore[no-redef]  # in place of the one that * imports
     """Gradient descent with momentum, as the reference has it; states (num_steps, v of each parameter):
 
     g ← g + weight_decay · p                       with maximize, g ← -g first

@@ -45,13 +45,15 @@ from pullback.relax.convention import (
     declarations,
 )
 from pullback.relax.declared import Declared
-from pullback.relax.expr import Call, Function, Var
+from pullback.relax.expr import Call, Expr, Function, Var
 from pullback.relax.mutator import ExprMutator
 from pullback.relax.op_calls import is_op
 from pullback.relax.struct_info import (
+    Dim,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    as_tensor,
     flat_infos,
     format_info,
     same_info,
@@ -210,7 +212,7 @@ class SetupTrainer(Pass):
             for param in function.params[count:]:
                 info = param.struct_info
                 has_rows = _rows(info) == batch and param.name not in self.loss.shared_targets
-                infos.append(TensorStructInfo((batch + 1, *info.sizes[1:]), info.dtype) if has_rows else info)  # type: ignore
+                infos.append(_with_rows(as_tensor(info), batch + 1) if has_rows else info)
             derived = retyped(function, infos)
         except UserError:
             return True  # who derives it will be told why the model takes no other number
@@ -267,7 +269,7 @@ class TrainingRecord:
         return TrainingRecord(
             loss.name, loss.reduction, loss.num_backbone_outputs, loss.classification,
             getattr(loss, "ignore_index", None), tuple(loss.shared_targets), optimizer.name, optimizer.hyperparameters,
-            initial_values(backbone) | declared, declared, **optimizer.roles, precision=precision or "float32",
+            {**initial_values(backbone), **declared}, declared, **optimizer.roles, precision=precision or "float32",
             source=source, loss_options=loss.options, network=network(backbone),
         )  # fmt: skip
 
@@ -307,11 +309,15 @@ class TrainerAttributes(dict[str, Any]):
             return default
 
 
+def _with_rows(info: TensorStructInfo, rows: Dim) -> TensorStructInfo:
+    return TensorStructInfo((rows, *info.sizes[1:]), info.dtype)
+
+
 def initial_values(backbone: Function) -> dict[str, float]:
     """With what the parameters and states begin whose use says so: a scale with 1 (``initial`` of an Op), and with 0
     what is added and has at most one size other than 1, such as a bias (C, 1, 1)."""
-    params = {p: p.name for p in backbone.params}
-    result = {}
+    params: dict[Expr, str] = {p: p.name for p in backbone.params}
+    result: dict[str, float] = {}
     for binding in backbone.bindings:
         call = binding.value
         if isinstance(call, Call) and isinstance(call.op, Op):

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -102,7 +102,7 @@ class Together:
 
     def step_of_first(self, action: Callable[[], T]) -> T:
         """Do something on rank 0 alone, while the others wait: returns there what it gives."""
-        return self.step(lambda: action() if self.ranks.is_first else None)[0]  # type: ignore[return-value]
+        return cast(T, self.step(lambda: action() if self.ranks.is_first else None)[0])
 
 
 # ---- who answers for what ----------------------------------------------------------------------------------------

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from pullback.ir.errors import UserError
 from pullback.relax.convention import (
@@ -35,17 +35,18 @@ class Values:
 
     @cached_property
     def all(self) -> tuple[Tensor, ...]:
-        return tuple(itertools.chain(*self.groups))  # type: ignore[arg-type]
+        """In the order of the interface, of values that are complete: see :meth:`check_complete`."""
+        return cast(tuple[Tensor, ...], tuple(itertools.chain(*self.groups)))
 
     @cached_property
     def is_complete(self) -> bool:
-        return all(value is not None for value in self.all)
+        return all(value is not None for value in itertools.chain(*self.groups))
 
     def check_complete(self, interface: Interface) -> None:
         """Raise a UserError that names the first parameter or state without a value."""
         if self.is_complete:
             return
-        for slot, value in zip(interface.kept, self.all, strict=True):
+        for slot, value in zip(interface.kept, itertools.chain(*self.groups), strict=True):
             if value is None:
                 raise UserError(
                     f"{slot} has no value yet",
@@ -54,23 +55,27 @@ class Values:
 
     def copy(self) -> Values:
         """The same values in new memory."""
-        return Values(*(tuple(None if v is None else v.copy() for v in group) for group in self.groups))  # type: ignore[arg-type]
+        return self._mapped(lambda value: value.copy())
 
     def unpinned(self) -> Values:
         """These values, those that somebody else sees replaced by copies: a step must not change what others hold."""
         if not any(value._memory.is_pinned() for value in self.all):
             return self
-        copies = (tuple(v.copy() if v is not None and v.is_pinned() else v for v in group) for group in self.groups)
-        return Values(*copies)  # type: ignore[arg-type]
+        return self._mapped(lambda value: value.copy() if value.is_pinned() else value)
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> Values:
+        params, states = (tuple(v if v is None else change(v) for v in group) for group in (self.params, self.states))
+        random, optimizer_states = (tuple(map(change, group)) for group in (self.random, self.optimizer_states))
+        return Values(params, states, random, optimizer_states)
 
     def with_seed(self, seed: int) -> Values:
         """With random numbers that begin anew."""
         return replace(self, random=tuple(random_state(seed) for _ in self.random))
 
-    def with_params(self, changed: dict[int, Tensor]) -> Values:
+    def with_params(self, changed: Mapping[int, Tensor | None]) -> Values:
         return replace(self, params=tuple(changed.get(i, v) for i, v in enumerate(self.params)))
 
-    def with_optimizer_states(self, changed: dict[int, Tensor]) -> Values:
+    def with_optimizer_states(self, changed: Mapping[int, Tensor]) -> Values:
         states = tuple(changed.get(i, v) for i, v in enumerate(self.optimizer_states))
         return replace(self, optimizer_states=states)
 
@@ -99,7 +104,7 @@ class Values:
         named = ((i, places.get(slot.name)) for i, slot in enumerate(interface.params))
         return self.with_params({i: self.optimizer_states[place] for i, place in named if place is not None})
 
-    def with_states(self, changed: dict[int, Tensor]) -> Values:
+    def with_states(self, changed: Mapping[int, Tensor | None]) -> Values:
         return replace(self, states=tuple(changed.get(i, v) for i, v in enumerate(self.states)))
 
 

@@ -99,8 +99,9 @@ def carried(old: Interface, values: Values, new: Interface, initial: Sequence[Te
     states = [known.get(key, first) for key, first in zip(_state_keys(new), initial, strict=True)]
     params = {slot.name: value for slot, value in zip(new.params, values.params, strict=True)}
     for name, place in new.record.averages.items():
-        if name not in old.record.averages and params.get(name) is not None:
-            states[place] = params[name].copy()  # type: ignore[union-attr]
+        value = params.get(name)
+        if name not in old.record.averages and value is not None:
+            states[place] = value.copy()
     return replace(values, optimizer_states=tuple(states))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from pullback.ir.errors import UserError
 from pullback.runtime.ranks import RankError, Ranks
@@ -40,12 +40,12 @@ def raise_first(ranks: Ranks, check: Callable[[], None]) -> None:
     except Exception as error:
         own = error
     found = ranks.exchange(None if own is None else _told(own))
-    first = next((rank for rank, told in enumerate(found) if told is not None), None)
-    if first is None:
+    told = [(rank, *one) for rank, one in enumerate(found) if one is not None]
+    if not told:
         return
+    first, message, hint = told[0]
     if own is not None and first == ranks.rank:
         raise own
-    message, hint = found[first]  # type: ignore[misc]
     raise RankError(f"rank {first}: {message}", hint=hint)
 
 
@@ -63,7 +63,7 @@ def on_first(ranks: Ranks, action: Callable[[], T]) -> T:
             result.append(action())
 
     raise_first(ranks, run)
-    return ranks.broadcast(result[0] if result else None)  # type: ignore[return-value]
+    return cast(T, ranks.broadcast(result[0] if result else None))  # the first rank has one
 
 
 def telling(ranks: Ranks, items: Generator[T, None, None]) -> Generator[T, None, None]:

@@ -130,7 +130,7 @@ class _Emitter(ExprMutator):
         sizes: Mapping[SizeVar, Any] | None = None,
     ) -> None:
         super().__init__(sizes)
-        self.builder, self.env = builder, dict(arguments)
+        self.builder, self.env = builder, dict(arguments.items())
         self.leaving = {e for e in leaving if isinstance(e, Var)}
 
     def emit(self, function: Function) -> None:

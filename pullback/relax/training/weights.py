@@ -20,7 +20,7 @@ from pullback.ir.errors import ArgumentError, UserError
 from pullback.relax import op
 from pullback.relax.expr import Expr, Var, const
 from pullback.relax.op.family import wide, widened
-from pullback.relax.struct_info import StructInfo, TensorStructInfo
+from pullback.relax.struct_info import StructInfo, TensorStructInfo, as_tensor
 from pullback.relax.training.data import has_labels
 from pullback.relax.training.interface import Interface
 from pullback.relax.training.loss import Loss, class_axis
@@ -38,7 +38,7 @@ class Weighted(Loss):
             f"weighted_{loss.name}", loss.num_backbone_outputs, "sum" if loss.reduction == "sum" else "mean"
         )
         self._loss = loss
-        self.classification, self.shared_targets = loss.classification, loss.shared_targets  # type: ignore[misc]
+        self.classification, self.shared_targets = loss.classification, loss.shared_targets
         if hasattr(loss, "ignore_index"):
             self.ignore_index = loss.ignore_index
 
@@ -48,7 +48,7 @@ class Weighted(Loss):
     def expression(self, *variables: Var) -> Expr:
         *given, weights = variables
         losses, counts = self._loss.unreduced(*given)
-        dtype, sizes = losses.dtype, losses.struct_info.sizes  # type: ignore[attr-defined]
+        dtype, sizes = losses.dtype, as_tensor(losses.struct_info).sizes
         along_rows = op.reshape(weights, (-1, *(1 for _ in sizes[1:])))
         total = op.sum(op.multiply(widened(losses), along_rows))
         if self._reduction == "mean":
@@ -76,15 +76,15 @@ def _counted(weights: Expr, along_rows: Expr, losses: Expr, counts: Expr | None)
     """What all rows count, each as much as it weighs."""
     if counts is not None:
         return op.sum(op.multiply(widened(counts), along_rows))
-    sizes = losses.struct_info.sizes[1:]  # type: ignore[attr-defined]
+    sizes = as_tensor(losses.struct_info).sizes[1:]
     if all(isinstance(size, int) for size in sizes):
-        return op.multiply(op.sum(weights), const(float(math.prod(sizes)), weights.dtype))  # type: ignore[attr-defined]
+        return op.multiply(op.sum(weights), const(float(math.prod(sizes)), weights.dtype))
     return op.sum(op.multiply(widened(op.ones_like(losses)), along_rows))
 
 
 def _not_zero(total: Expr) -> Expr:
     """A divisor, or 1 where nothing counts: a batch of no weight has the loss 0, and gradients of 0."""
-    dtype = total.dtype  # type: ignore[attr-defined]
+    dtype = total.dtype
     return op.where(op.equal(total, const(0.0, dtype)), const(1.0, dtype), total)
 
 

@@ -34,6 +34,12 @@ class LayerAdapter:
     activation: str = "gelu"
     axis: int = -1
 
+    @staticmethod
+    def made_of(layer: str, parts: Iterable[Var], activation: str, axis: int) -> LayerAdapter:
+        """``parts``: the four parameters, in their order."""
+        down, down_bias, up, up_bias = parts
+        return LayerAdapter(layer, down, down_bias, up, up_bias, activation, axis)
+
     def of(self, h: Expr) -> Expr:
         """The adapter's result for the layer's."""
         rank = as_tensor(h.struct_info).ndim

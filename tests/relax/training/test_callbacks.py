@@ -25,8 +25,8 @@ from pullback.callbacks import (
 
 import pullback
 from pullback.ir import ArgumentError, UserError
-from pullback.relax.training import EpochRecord, History, fit
-from pullback.relax.training.callbacks import Callbacks
+from pullback.relax.training import EpochRecord, History, epochs
+from pullback.relax.training.callbacks.called import Callbacks
 from pullback.relax.training.loss import MSELoss
 from pullback.relax.training.optimizer import SGD, Adam, RunTime
 from tests.relax.training.models import assert_same, classes, params, trainer_of, with_state
@@ -55,7 +55,7 @@ class Recorder(Callback):
 
 
 def test_hooks_are_called_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "SLICE_SECONDS", 0.0)  # back to Python after each step
+    monkeypatch.setattr(epochs, "SLICE_SECONDS", 0.0)  # back to Python after each step
     trainer, stepped = trainer_of("llvm"), trainer_of("llvm")
     trainer.fit(X, Y, verbose=0)
     stepped._values = trainer._values.copy()
@@ -101,7 +101,7 @@ def test_stopping_after_an_epoch_and_within_one(monkeypatch: pytest.MonkeyPatch)
     recorder = Recorder()
     history = trainer.fit(X, Y, epochs=5, callbacks=[LambdaCallback(on_epoch_end=stop), recorder], verbose=0)
     assert len(history) == 2 and trainer.epochs == 2 and recorder.calls[-1][0] == "train ends"
-    monkeypatch.setattr(fit, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(epochs, "SLICE_SECONDS", 0.0)
     trainer = trainer_of("llvm")
     history = trainer.fit(
         X, Y, epochs=5, shuffle=False, validation=(X, Y), callbacks=LambdaCallback(on_batch_end=stop), verbose=0
@@ -134,7 +134,7 @@ def test_what_a_callback_adds_is_in_the_history() -> None:
 
 @pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin", "on_batch_end", "on_epoch_end", "on_train_end"])
 def test_an_exception_leaves_a_consistent_trainer(hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(epochs, "SLICE_SECONDS", 0.0)
 
     def fail(*_: Any) -> None:
         raise ZeroDivisionError("mine")

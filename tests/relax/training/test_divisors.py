@@ -305,7 +305,7 @@ def test_detect_nan_passes_over_them() -> None:
 
 def test_the_bar_shows_the_last_loss_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[float] = []
-    monkeypatch.setattr("pullback.relax.training.fit.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("pullback.relax.training.epochs.SLICE_SECONDS", 0.0)
     monkeypatch.setattr(
         "pullback.relax.training.progress.Progress.advance", lambda self, rows, loss: shown.append(loss)
     )

@@ -15,7 +15,7 @@ from pullback.driver import executable
 from pullback.driver.pipeline import plan_function, prepare
 from pullback.ir import ArgumentError, DTypeError, IRModule, ShapeError, UserError, assert_structural_equal
 from pullback.relax import BlockBuilder, TensorStructInfo, Var, op
-from pullback.relax.training import SetupTrainer, Trainer, fit, make_trainer, progress
+from pullback.relax.training import SetupTrainer, Trainer, epochs, make_trainer, progress
 from pullback.relax.training.evaluation import evaluation
 from pullback.relax.training.initialize import generator
 from pullback.relax.training.loss import CategoricalCrossEntropyLoss, CrossEntropyLoss, MSELoss
@@ -81,7 +81,7 @@ def test_a_shuffled_epoch_is_its_updates(target: str, reduction: str) -> None:
 def test_slices_of_time_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     sliced, plain = trainer_of("llvm"), trainer_of("llvm")
     histories = [plain.fit(X, Y, epochs=3, seed=1, verbose=0)]
-    monkeypatch.setattr(fit, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(epochs, "SLICE_SECONDS", 0.0)
     histories.append(sliced.fit(X, Y, epochs=3, seed=1, verbose=0))
     assert_same(params(sliced), params(plain))
     assert len({tuple(record.loss for record in history.epochs) for history in histories}) == 1

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback.relax.training import Trainer, fit, progress
+from pullback.relax.training import Trainer, epochs, progress
 from pullback.relax.training.optimizer import Adam, MomentumSGD
 from tests.relax.training.models import assert_same, classes, mlp, params, trainer_of
 
@@ -25,7 +25,7 @@ class SoManySteps:
     """Makes ``fit`` come back to Python after each step, and calls ``then`` after that many."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, steps: int, then: Callable[[], None]) -> None:
-        monkeypatch.setattr(fit, "SLICE_SECONDS", 0.0)
+        monkeypatch.setattr(epochs, "SLICE_SECONDS", 0.0)
         monkeypatch.setattr(progress.Progress, "advance", lambda *_: self.advance())
         self.left, self.then = steps, then
 

@@ -22,7 +22,8 @@ from pullback.relax.training.loss import (
     NLLLoss,
     SoftMarginLoss,
 )
-from pullback.relax.training.metrics import NAMES, Metric, Metrics, Reading, Running, _named
+from pullback.relax.training.metrics import NAMES, Metric, Metrics, Reading, Running
+from pullback.relax.training.metrics.named import named_metric
 from tests.relax.training.models import classes, mlp, params, trainer_of
 
 GENERATOR = np.random.default_rng(0)
@@ -33,7 +34,7 @@ VALUES = Reading("values")
 
 def measured(reading: Reading, names: Any, outputs: Any, targets: Any, cuts: tuple[int, ...] = (7, 20)) -> Any:
     """The metrics of rows that come in batches."""
-    running = Running(Metrics(reading, tuple(_named(name, reading) for name in names)))
+    running = Running(Metrics(reading, tuple(named_metric(name, reading) for name in names)))
     for out, target in zip(np.split(outputs, cuts), np.split(targets, cuts), strict=True):
         running.update([target], out)
     return running.results()

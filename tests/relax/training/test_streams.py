@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pullback.ir import ArgumentError, DTypeError, ShapeError, UserError
-from pullback.relax.training import fit, streams
+from pullback.relax.training import epochs, streams
 from pullback.relax.training.loss import MSELoss
 from pullback.relax.training.optimizer import Adam
 from tests.relax.training.models import assert_same, classes, mlp, params, trainer_of
@@ -122,7 +122,7 @@ def test_batches_by_their_number() -> None:
 @pytest.mark.parametrize("slice_seconds", [0.0, 0.05])
 def test_more_batches_than_a_ring_has_room_for(monkeypatch: pytest.MonkeyPatch, slice_seconds: float) -> None:
     """Round and round, with sizes that change, in slices of one step or many."""
-    monkeypatch.setattr(fit, "SLICE_SECONDS", slice_seconds)
+    monkeypatch.setattr(epochs, "SLICE_SECONDS", slice_seconds)
     monkeypatch.setattr(streams, "FEW_BATCHES", 3)
     monkeypatch.setattr(streams, "CACHE_BYTES", 0)
     x, y = classes(1000)

@@ -102,11 +102,11 @@ class Loss:
         """What the loss was made with besides its reduction, by name; of arrays a digest."""
         return {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")}
 
-    def expression(self, *variables: Expr) -> Expr:
-        """The loss of the parameters; their names are those of this method's parameters."""
+    def expression(self, *variables: Any, **named: Any) -> Expr:
+        """The loss of the parameters, which are expressions; their names are those of this method's parameters."""
         raise NotImplementedError(f"{type(self).__name__} overrides neither expression nor __call__")
 
-    def forward(self, *values: Any) -> Expr:
+    def forward(self, *values: Any, **named: Any) -> Expr:
         """The loss of graph values, in the order in which PyTorch's loss takes them."""
         return self.expression(*values)
 
@@ -157,7 +157,7 @@ class Loss:
 
     def _names(self, count: int) -> list[str]:
         """The names of the first ``count`` parameters of :meth:`expression`."""
-        declared = inspect.signature(self.expression).parameters.values()
+        declared = self._parameters()
         if any(p.kind is p.VAR_POSITIONAL for p in declared):
             return [f"arg{i}" for i in range(count)]
         places = [p for p in declared if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -170,6 +170,10 @@ class Loss:
                 hint="loss_args of SetupTrainer, or targets= of pullback.trainer, has one type for each",
             )
         return names[:count]
+
+    def _parameters(self) -> list[inspect.Parameter]:
+        """The parameters of :meth:`expression`."""
+        return list(inspect.signature(self.expression).parameters.values())
 
     def _with_reduction(self, expr: Expr) -> Expr:
         """``expr`` reduced to the loss: its mean, its sum, or as it is."""

@@ -7,7 +7,15 @@ from typing import Any
 from pullback.ir.errors import ArgumentError, DTypeError, ShapeError
 from pullback.relax import op
 from pullback.relax.expr import Expr, const
-from pullback.relax.struct_info import Dim, StructInfo, TensorStructInfo, format_info, format_shape, same_shape
+from pullback.relax.struct_info import (
+    Dim,
+    StructInfo,
+    TensorStructInfo,
+    as_tensor,
+    format_info,
+    format_shape,
+    same_shape,
+)
 from pullback.relax.training.loss.base import Loss, check_alike, check_float, class_axis, tensor_info
 from pullback.tir.expr import FLOATS, INTEGERS
 from pullback.tir.polynomial import same
@@ -40,7 +48,7 @@ class CrossEntropyLoss(Loss):
             raise ArgumentError(f"label_smoothing must be from 0 to 1, got {label_smoothing!r}")
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
-    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:
         axis = _check_logits(type(self).__name__, predictions, weights)
         if _is_indices(type(self).__name__, predictions, targets, axis):
             return self._of_indices(predictions, targets, weights, axis)
@@ -55,7 +63,7 @@ class CrossEntropyLoss(Loss):
     def unreduced(self, *variables: Expr) -> tuple[Expr, Expr | None]:
         terms, _ = super().unreduced(*variables)
         predictions, targets, *weights = variables
-        axis = class_axis(predictions.struct_info.ndim)  # type: ignore[attr-defined]
+        axis = class_axis(as_tensor(predictions.struct_info).ndim)
         if _is_indices(type(self).__name__, predictions, targets, axis):
             return terms, _counts(predictions, targets, weights, self.ignore_index)
         return terms, None
@@ -76,7 +84,7 @@ class CrossEntropyLoss(Loss):
             return self._smoothed(predictions, probabilities, weights)
         products = op.multiply(_log_softmax(predictions, axis), probabilities)
         if weights is not None:
-            rank = predictions.struct_info.ndim  # type: ignore[attr-defined]
+            rank = as_tensor(predictions.struct_info).ndim
             along_axis = op.reshape(weights, tuple(-1 if k == axis else 1 for k in range(rank)))
             products = op.multiply(products, along_axis)
         return self._with_reduction(op.negative(op.sum(products, axis)))
@@ -101,7 +109,7 @@ class CategoricalCrossEntropyLoss(CrossEntropyLoss):
     def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
         return [predictions]
 
-    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:
         axis = _check_logits(type(self).__name__, predictions, weights)
         if _is_indices(type(self).__name__, predictions, targets, axis):
             raise ShapeError(
@@ -118,7 +126,7 @@ class CategoricalCrossEntropyLoss(CrossEntropyLoss):
         predictions, targets, *weights = variables
         if self.ignore_index < 0:
             return terms, None
-        classes = op.argmax(targets, class_axis(predictions.struct_info.ndim))  # type: ignore[attr-defined]
+        classes = op.argmax(targets, class_axis(as_tensor(predictions.struct_info).ndim))
         return terms, _counts(predictions, classes, weights, self.ignore_index)
 
 
@@ -137,7 +145,7 @@ class NLLLoss(Loss):
         _check_ignore_index(ignore_index)
         self.ignore_index = ignore_index
 
-    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:
         _check_logits(type(self).__name__, predictions, weights)
         return op.nn.nll_loss(predictions, targets, weights, self._reduction, self.ignore_index)
 
@@ -160,7 +168,7 @@ class MultiMarginLoss(Loss):
         super().__init__("multi_margin_loss", 1, reduction)
         self.p, self.margin = p, margin
 
-    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:
         _check_logits(type(self).__name__, predictions, weights)
         return op.nn.multi_margin_loss(predictions, targets, weights, self._reduction, self.p, self.margin)
 
@@ -182,7 +190,7 @@ class MultiLabelMarginLoss(Loss):
     def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
         return [TensorStructInfo(predictions.shape, "int64")]
 
-    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:
         return op.nn.multilabel_margin_loss(predictions, targets, self._reduction)
 
 
@@ -198,7 +206,7 @@ class MultiLabelSoftMarginLoss(Loss):
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__("multilabel_soft_margin_loss", 1, reduction)
 
-    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr, weights: Expr | None = None) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         return op.nn.multilabel_soft_margin_loss(predictions, targets, weights, self._reduction)
 
@@ -216,7 +224,7 @@ def _check_ignore_index(value: Any) -> None:
 
 def _log_softmax(predictions: Expr, axis: int) -> Expr:
     """The log softmax along the class axis, which is written -1 when it is the last, as TVM does."""
-    is_last = axis == predictions.struct_info.ndim - 1  # type: ignore[attr-defined]
+    is_last = axis == as_tensor(predictions.struct_info).ndim - 1
     return op.nn.log_softmax(predictions, -1 if is_last else axis)
 
 

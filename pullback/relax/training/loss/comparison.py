@@ -22,7 +22,7 @@ class HingeLoss(Loss):
         super().__init__("hinge_loss", 1, reduction)
         self.margin = margin
 
-    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         return op.nn.hinge_loss(predictions, targets, self._reduction, self.margin)
 
@@ -39,7 +39,7 @@ class SoftMarginLoss(Loss):
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__("soft_margin_loss", 1, reduction)
 
-    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         return op.nn.soft_margin_loss(predictions, targets, self._reduction)
 
@@ -54,7 +54,7 @@ class HingeEmbeddingLoss(Loss):
         super().__init__("hinge_embedding_loss", 1, reduction)
         self.margin = margin
 
-    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         return op.nn.hinge_embedding_loss(predictions, targets, self._reduction, self.margin)
 
@@ -70,7 +70,7 @@ class MarginRankingLoss(Loss):
         super().__init__("margin_ranking_loss", 2, reduction)
         self.margin = margin
 
-    def expression(self, x1: Expr, x2: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, x1: Expr, x2: Expr, targets: Expr) -> Expr:
         return op.nn.margin_ranking_loss(x1, x2, targets, self._reduction, self.margin)
 
 
@@ -88,7 +88,7 @@ class CosineEmbeddingLoss(Loss):
     def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
         return [TensorStructInfo((predictions.shape or ())[:-1], "int64")]
 
-    def expression(self, x1: Expr, x2: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, x1: Expr, x2: Expr, targets: Expr) -> Expr:
         return op.nn.cosine_embedding_loss(x1, x2, targets, self._reduction, self.margin)
 
 
@@ -109,7 +109,7 @@ class TripletMarginLoss(Loss):
     def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
         return []
 
-    def expression(self, anchor: Expr, positive: Expr, negative: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, anchor: Expr, positive: Expr, negative: Expr) -> Expr:
         return op.nn.triplet_margin_loss(
             anchor, positive, negative, self._reduction, self.margin, self.p, self.eps, self.swap
         )

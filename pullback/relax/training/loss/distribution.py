@@ -6,6 +6,7 @@ from typing import Any
 
 from pullback.relax import op
 from pullback.relax.expr import Expr
+from pullback.relax.struct_info import as_tensor
 from pullback.relax.training.loss.base import Loss, check_alike, constant_like, factor
 
 
@@ -20,7 +21,7 @@ class BCELoss(Loss):
         super().__init__("bce_loss", 1, reduction)
         self.weight = factor("weight", weight)
 
-    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         weight = constant_like(self.weight, predictions)
         return op.nn.binary_cross_entropy(predictions, targets, weight, self._reduction)
@@ -37,7 +38,7 @@ class BCEWithLogitsLoss(Loss):
         super().__init__("bce_with_logits_loss", 1, reduction)
         self.weight, self.pos_weight = factor("weight", weight), factor("pos_weight", pos_weight)
 
-    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         weights = (constant_like(w, predictions) for w in (self.weight, self.pos_weight))
         return op.nn.binary_cross_entropy_with_logits(predictions, targets, *weights, self._reduction)
@@ -62,13 +63,13 @@ class KLDivLoss(Loss):
         super().__init__("kl_div_loss", 1, reduction)
         self.log_target = log_target
 
-    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         return op.nn.kl_div(predictions, targets, self._reduction, self.log_target)
 
     def unreduced(self, *variables: Expr) -> tuple[Expr, Expr | None]:
         terms, _ = super().unreduced(*variables)
-        rank = terms.struct_info.ndim  # type: ignore[attr-defined]
+        rank = as_tensor(terms.struct_info).ndim
         return op.sum(terms, tuple(range(1, rank))) if self._reduction == "batchmean" and rank > 1 else terms, None
 
 
@@ -83,7 +84,7 @@ class PoissonNLLLoss(Loss):
         super().__init__("poisson_nll_loss", 1, reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
-    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         return op.nn.poisson_nll_loss(predictions, targets, self._reduction, self.log_input, self.full, self.eps)
 
@@ -99,6 +100,6 @@ class GaussianNLLLoss(Loss):
         super().__init__("gaussian_nll_loss", 2, reduction)
         self.full, self.eps = full, eps
 
-    def expression(self, predictions: Expr, variances: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, variances: Expr, targets: Expr) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         return op.nn.gaussian_nll_loss(predictions, targets, variances, self._reduction, self.full, self.eps)

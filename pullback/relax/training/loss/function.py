@@ -8,6 +8,7 @@ from typing import Any
 
 from pullback.ir.arguments import whole
 from pullback.ir.errors import ArgumentError
+from pullback.relax.expr import Expr
 from pullback.relax.struct_info import StructInfo, TensorStructInfo
 from pullback.relax.training.loss.base import Loss
 
@@ -47,7 +48,7 @@ class FunctionLoss(Loss):
                 f"the loss {name} takes {missing[0]} by name only, and it has no default",
                 hint=f"functools.partial({name}, {missing[0]}=…) says what it is",
             )
-        self.expression = function  # type: ignore[method-assign]
+        self._computes = function
 
     @property
     def _title(self) -> str:
@@ -56,6 +57,12 @@ class FunctionLoss(Loss):
     @property
     def options(self) -> dict[str, Any]:
         return {}
+
+    def expression(self, *variables: Any, **named: Any) -> Expr:
+        return self._computes(*variables)
+
+    def _parameters(self) -> list[inspect.Parameter]:
+        return list(inspect.signature(self._computes).parameters.values())
 
     def default_targets(self, predictions: TensorStructInfo) -> list[StructInfo]:
         return [predictions] * self._targets

@@ -23,7 +23,7 @@ class L1Loss(Loss):
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__("l1_loss", 1, reduction)
 
-    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         return self._with_reduction(op.abs(op.subtract(predictions, targets)))
 
@@ -44,7 +44,7 @@ class MSELoss(Loss):
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__("mse_loss", 1, reduction)
 
-    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         difference = op.subtract(predictions, targets)
         return self._with_reduction(op.multiply(difference, difference))
@@ -64,7 +64,7 @@ class SmoothL1Loss(Loss):
         super().__init__("smooth_l1_loss", 1, reduction)
         self.beta = beta
 
-    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         return op.nn.smooth_l1_loss(predictions, targets, self._reduction, self.beta)
 
@@ -83,6 +83,6 @@ class HuberLoss(Loss):
         super().__init__("huber_loss", 1, reduction)
         self.delta = delta
 
-    def expression(self, predictions: Expr, targets: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr) -> Expr:
         check_alike(type(self).__name__, predictions, targets)
         return op.nn.huber_loss(predictions, targets, self._reduction, self.delta)

@@ -29,7 +29,7 @@ class CTCLoss(Loss):
         hint = 'such as targets=[R.Tensor((8, 20), "int64"), R.Tensor((8,), "int64"), R.Tensor((8,), "int64")]'
         raise ArgumentError("CTCLoss: predictions do not say how many labels a row has at the most", hint=hint)
 
-    def expression(self, predictions: Expr, targets: Expr, input_lengths: Expr, target_lengths: Expr) -> Expr:  # type: ignore[override]
+    def expression(self, predictions: Expr, targets: Expr, input_lengths: Expr, target_lengths: Expr) -> Expr:
         check_float(type(self).__name__, predictions, tensor_info(type(self).__name__, predictions))
         return op.nn.ctc_loss(
             predictions, targets, input_lengths, target_lengths, self.blank, self._reduction, self.zero_infinity

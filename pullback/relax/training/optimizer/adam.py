@@ -110,7 +110,7 @@ class Adam(Moments):
         if self.amsgrad:
             self.slots = (*self.slots, "v_max")
 
-    def update(self, step: Step, param: Var, gradient: Var, m: Var, v: Var, *greatest: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, m: Var, v: Var, *greatest: Var) -> Sequence[Expr]:
         dtype = param.dtype
         gradient, param = descent(step, param, gradient, self.decoupled)
         m, v = self.averages(step, gradient, m, v)
@@ -204,7 +204,7 @@ class NAdam(Moments):
             "of_average": lr * mu_next / (1.0 - product * mu_next),
         }
 
-    def update(self, step: Step, param: Var, gradient: Var, m: Var, v: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, m: Var, v: Var) -> Sequence[Expr]:
         dtype = param.dtype
         gradient, param = descent(step, param, gradient, self.decoupled_weight_decay)
         m, v = self.averages(step, gradient, m, v)
@@ -257,7 +257,7 @@ class RAdam(Moments):
         rate = now.values["lr"] / powers_left(now.scalars, "beta1_prod")
         return {"rectified": rectified, "rate": rate, "adaptive_rate": rate * op.sqrt(square) * op.sqrt(left)}
 
-    def update(self, step: Step, param: Var, gradient: Var, m: Var, v: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, m: Var, v: Var) -> Sequence[Expr]:
         dtype = param.dtype
         gradient, param = descent(step, param, gradient, self.decoupled_weight_decay)
         m, v = self.averages(step, gradient, m, v)
@@ -298,7 +298,7 @@ class Adamax(Moments):
     def prepare(self, now: Now) -> Mapping[str, Scalar]:
         return {"rate": now.values["lr"] / powers_left(now.scalars, "beta1_prod")}
 
-    def update(self, step: Step, param: Var, gradient: Var, m: Var, u: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, m: Var, u: Var) -> Sequence[Expr]:
         dtype = param.dtype
         gradient = regularized(step, param, gradient)
         m = step.emit(average(step, m, gradient, "beta1"), "m_new")

@@ -11,7 +11,7 @@ import ml_dtypes
 from pullback.ir.errors import ArgumentError
 from pullback.relax import op
 from pullback.relax.expr import Expr, Var
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.struct_info import TensorStructInfo, as_tensor
 from pullback.relax.training.optimizer.base import (
     Now,
     Optimizer,
@@ -79,7 +79,7 @@ class RMSprop(Optimizer):
         self.maximize = flag("maximize", maximize)
         self.slots = ("s", *(("v",) if self.momentum else ()), *(("m",) if self.centered else ()))
 
-    def update(self, step: Step, param: Var, gradient: Var, s: Var, *slots: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, s: Var, *slots: Var) -> Sequence[Expr]:
         dtype, old = param.dtype, dict(zip(self.slots[1:], slots, strict=True))
         gradient = regularized(step, param, gradient)
         new = {"s": step.emit(average(step, s, op.multiply(gradient, gradient), "alpha"), "s_new")}
@@ -130,13 +130,13 @@ class Adagrad(Optimizer):
         self.maximize = flag("maximize", maximize)
 
     def slots_of(self, param: Var) -> Mapping[str, State]:
-        return {"s": State(param.struct_info, self.initial_accumulator_value, param.name)}  # type: ignore[arg-type]
+        return {"s": State(as_tensor(param.struct_info), self.initial_accumulator_value, param.name)}
 
     def prepare(self, now: Now) -> Mapping[str, Scalar]:
         lr, decay = now.values["lr"], now.values["lr_decay"]
         return {"rate": lr if is_zero(decay) else lr / (1.0 + steps_made(now.count, 0.0) * decay)}
 
-    def update(self, step: Step, param: Var, gradient: Var, s: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, s: Var) -> Sequence[Expr]:
         dtype = param.dtype
         gradient = regularized(step, param, gradient)
         s = step.emit(op.add(s, op.multiply(gradient, gradient)), "s_new")
@@ -179,7 +179,7 @@ class Adadelta(Optimizer):
         self.weight_decay = hyperparameter("weight_decay", weight_decay, 0.0)
         self.maximize = flag("maximize", maximize)
 
-    def update(self, step: Step, param: Var, gradient: Var, s: Var, u: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, s: Var, u: Var) -> Sequence[Expr]:
         dtype = param.dtype
         eps = step.value("eps", dtype)
         gradient = regularized(step, param, gradient)
@@ -248,7 +248,7 @@ class Adafactor(Optimizer):
     def update(self, step: Step, param: Var, gradient: Var, *slots: Var) -> Sequence[Expr]:
         dtype = param.dtype
         eps1 = float(ml_dtypes.finfo(numpy_dtype(step.dtype)).eps) if self.eps1 is None else self.eps1
-        root = math.sqrt(math.prod(param.shape))  # type: ignore[arg-type]
+        root = math.sqrt(math.prod(param.shape))
         gradient = signed(step, gradient)
         square = step.emit(op.multiply(gradient, gradient), "square")
         terms = [square] if len(slots) == 1 else [op.mean(square, axis, keepdims=True) for axis in (-1, -2)]

@@ -16,7 +16,7 @@ from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import HYPERPARAMETER, OF_OPTIMIZER
 from pullback.relax.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, as_relax, const
-from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, format_info, same_info
+from pullback.relax.struct_info import TensorStructInfo, TupleStructInfo, as_tensor, as_tuple, format_info, same_info
 from pullback.relax.training.optimizer.value import RunTime, Scalar, Schedule, as_scalar, cast, complement, is_zero
 from pullback.runtime.tensor import Tensor, tensor, zeros
 from pullback.tir.expr import FLOATS, is_half
@@ -48,10 +48,10 @@ class State:
                 f"a state for parameter {self.owner} needs a shape that is known, got {format_info(self.info)}",
                 span=self.info.span,
             )
-        shape, dtype = self.info.shape, self.info.dtype
+        shape, dtype = self.info.static_shape, self.info.dtype
         if not self.initial:
-            return zeros(shape, dtype)  # type: ignore[arg-type]
-        return tensor(np.broadcast_to(const(self.initial, dtype).data, shape))  # type: ignore[arg-type]
+            return zeros(shape, dtype)
+        return tensor(np.broadcast_to(const(self.initial, dtype).data, shape))
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Optimizer:
 
     def slots_of(self, param: Var) -> Mapping[str, State]:
         """The states that a parameter has, by kind; by default one for each of ``slots``, zeros shaped like it."""
-        return dict.fromkeys(self.slots, State(param.struct_info, owner=param.name))  # type: ignore[arg-type]
+        return dict.fromkeys(self.slots, State(as_tensor(param.struct_info), owner=param.name))
 
     def advance(self, scalars: dict[str, Expr], values: Mapping[str, Any]) -> Mapping[str, Scalar]:
         """The new values of the scalar states; ``values`` are the hyperparameters."""
@@ -149,7 +149,7 @@ class Optimizer:
         """Scalars that all parameters need, computed once a step: they join ``step.values``."""
         return {}
 
-    def update(self, step: Step, param: Var, gradient: Var, *slots: Var) -> Sequence[Expr]:
+    def update(self, step: Step, param: Var, gradient: Var, *slots: Any, **named: Any) -> Sequence[Expr]:
         """The new parameter, then its new states. What is kept in half precision is computed in float32: the arguments
         are float32 then, and the results are rounded once."""
         raise NotImplementedError(f"{type(self).__name__} overrides neither update nor get_function")
@@ -202,21 +202,22 @@ class Optimizer:
         builder = BlockBuilder()
         with builder.function(self.name, arguments):
             with builder.dataflow():
-                outputs = self._outputs(builder, *arguments)
+                outputs = self._outputs(builder, self.param_list, *arguments)
             builder.emit_func_output(Tuple(outputs))
         return builder.get()[self.name]
 
-    def _outputs(self, builder: BlockBuilder, values: Var, gradients: Var, states: Var) -> tuple[Expr, ...]:
+    def _outputs(
+        self, builder: BlockBuilder, params: Sequence[Var], values: Var, gradients: Var, states: Var
+    ) -> tuple[Expr, ...]:
         """Emit the update of all parameters; returns the tuples of new parameters and of new states."""
         count = builder.emit(TupleGetItem(states, 0), "num_steps")
         new_count = builder.emit(op.add(count, const(1, "int64")), "num_steps_new")
-        params: list[Var] = self.param_list  # type: ignore[assignment]
         places = [i for i, p in enumerate(params) if not self.is_frozen(p.name)]
         trained = []
         for i in places:
             value, gradient = (_widened(builder, TupleGetItem(of, i)) for of in (values, gradients))
             trained.append(Parameter(params[i], value, gradient))
-        kept = [TupleGetItem(states, i) for i in range(1, len(states.struct_info.fields))]  # type: ignore[attr-defined]
+        kept = [TupleGetItem(states, i) for i in range(1, len(as_tuple(states.struct_info).fields))]
         old = [_widened(builder, state) for state in kept]
         new_values, changed = self.emit(builder, count, trained, old)
         pairs = zip(places, new_values, strict=True)
@@ -285,7 +286,8 @@ class Optimizer:
 
     def states(self, params: Sequence[Var]) -> list[State]:
         """What is kept for these parameters, all of them trained, besides the step count."""
-        scalar = TensorStructInfo((), self.dtype)  # type: ignore[arg-type]
+        assert self.dtype is not None  # since init took the parameters
+        scalar = TensorStructInfo((), self.dtype)
         result = [State(scalar, initial, name=name) for name, initial in self.scalars.items()]
         result += self._run_time_states()
         slots = [self.slots_of(p) for p in params]

@@ -57,7 +57,7 @@ class LARS(Optimizer):
         self.adaptive = flag("adaptive", adaptive)
         self.maximize = flag("maximize", maximize)
 
-    def update(self, step: Step, param: Var, gradient: Var, velocity: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, velocity: Var) -> Sequence[Expr]:
         dtype = param.dtype
         gradient = signed(step, gradient)
         rate: Expr = step.value("lr", dtype)
@@ -104,7 +104,7 @@ class LAMB(Moments):
         super().__init__("LAMB", lr, betas, eps, weight_decay, maximize)
         self.adaptive = flag("adaptive", adaptive)
 
-    def update(self, step: Step, param: Var, gradient: Var, m: Var, v: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, m: Var, v: Var) -> Sequence[Expr]:
         dtype = param.dtype
         gradient = signed(step, gradient)
         m, v = self.averages(step, gradient, m, v)

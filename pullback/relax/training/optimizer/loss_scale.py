@@ -99,7 +99,7 @@ class DynamicLossScale(Wrapper):
         larger = builder.emit(op.multiply(scale, const(self.growth_factor, "float32")), "loss_scale_larger")
         larger = op.where(op.logical_and(grows, op.isfinite(larger)), larger, scale)
         smaller = op.multiply(scale, const(self.backoff_factor, "float32"))
-        kept = [
+        kept: list[Expr] = [
             builder.emit(op.where(is_finite, larger, smaller), "loss_scale_new"),
             builder.emit(op.where(op.logical_and(is_finite, op.logical_not(grows)), longer, none), "num_finite_new"),
             builder.emit(op.where(is_finite, skipped, op.add(skipped, one)), "num_skipped_new"),

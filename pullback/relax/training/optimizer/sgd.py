@@ -31,7 +31,7 @@ class SGD(Optimizer):
         self.weight_decay = hyperparameter("weight_decay", weight_decay, 0.0)
         self.maximize = flag("maximize", maximize)
 
-    def update(self, step: Step, param: Var, gradient: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var) -> Sequence[Expr]:
         gradient = regularized(step, param, gradient)
         return (op.subtract(param, op.multiply(step.value("lr", param.dtype), gradient)),)
 
@@ -74,7 +74,7 @@ class MomentumSGD(Optimizer):
         self.nesterov = flag("nesterov", nesterov)
         self.maximize = flag("maximize", maximize)
 
-    def update(self, step: Step, param: Var, gradient: Var, velocity: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, velocity: Var) -> Sequence[Expr]:
         dtype = param.dtype
         momentum, dampening = step.value("momentum", dtype), step.values["dampening"]
         gradient = regularized(step, param, gradient)
@@ -128,7 +128,7 @@ class Lion(Optimizer):
         self.weight_decay = hyperparameter("weight_decay", weight_decay, 0.0)
         self.maximize = flag("maximize", maximize)
 
-    def update(self, step: Step, param: Var, gradient: Var, m: Var) -> Sequence[Expr]:  # type: ignore[override]
+    def update(self, step: Step, param: Var, gradient: Var, m: Var) -> Sequence[Expr]:
         gradient = signed(step, gradient)
         direction = step.emit(op.sign(average(step, m, gradient, "beta1")), "direction")
         new = op.subtract(shrunk(step, param), op.multiply(step.value("lr", param.dtype), direction))

@@ -17,7 +17,7 @@ from pullback.relax import op
 from pullback.relax.block_builder import BlockBuilder
 from pullback.relax.convention import BATCH_WEIGHT
 from pullback.relax.expr import Expr, Var, const
-from pullback.relax.struct_info import TensorStructInfo
+from pullback.relax.struct_info import TensorStructInfo, as_tensor
 from pullback.relax.training.optimizer.base import AVERAGE, AVERAGE_COUNT, Optimizer, Parameter, State
 from pullback.relax.training.optimizer.value import (
     Hyperparameter,
@@ -283,7 +283,7 @@ class EMA(Wrapper):
 
     def own_states(self, params: Sequence[Var]) -> list[State]:
         made = State(TensorStructInfo((), "int64"), name="num_averaged", role=AVERAGE_COUNT)
-        return [made, *(State(p.struct_info, owner=p.name, name="average", role=AVERAGE) for p in params)]  # type: ignore[arg-type]
+        return [made, *(State(as_tensor(p.struct_info), owner=p.name, name="average", role=AVERAGE) for p in params)]
 
     def wrap(
         self,
