@@ -11,6 +11,7 @@ Operators are attributes by their names, ``relay.add``, ``relay.nn.dense``; ``re
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 from pullback.ir.errors import NoAttribute, suggestion
@@ -69,6 +70,7 @@ from pullback.relay.ty import (
     TypeVar,
     scalar_type,
 )
+from pullback.runtime.registry import register_func
 
 globals()["Any"] = AnySize  # relay.Any() is a size; in this file the name is typing's
 
@@ -114,6 +116,13 @@ def __getattr__(name: str) -> Any:
             raise NoAttribute(f"there is no relay.{name}{suggestion(name, [*_WHERE, *Op.registry])}", hint=hint)
     globals()[name] = found
     return found
+
+
+@register_func("relay.build_module.BindParamsByName", override=True)
+def _bind_params_by_name(func: Function, params: Mapping[str, Any]) -> Function:
+    from pullback.relay.build_module import bind_params_by_name  # loaded when it is first used
+
+    return bind_params_by_name(func, params)
 
 
 def __dir__() -> list[str]:

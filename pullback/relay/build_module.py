@@ -17,7 +17,6 @@ from pullback.relay.evaluate import Interpreter
 from pullback.relay.evaluate.interpreter import checked
 from pullback.relay.expr import Constant, Function, Var
 from pullback.relay.visitor import bind
-from pullback.runtime.registry import register_func
 from pullback.runtime.tensor import tensor
 from pullback.target import Target
 
@@ -196,8 +195,3 @@ def bind_params_by_name(func: Function, params: Mapping[str, Any]) -> Function:
         if found:
             values[found[0]] = Constant(tensor(_value(name, found[0].type_annotation, given)))
     return bind(func, values)
-
-
-@register_func("relay.build_module.BindParamsByName", override=True)
-def _bind_params_by_name(func: Function, params: Mapping[str, Any]) -> Function:
-    return bind_params_by_name(func, params)
