@@ -73,9 +73,10 @@ def test_recipes(title: str, copy: Path) -> None:
     ran = "".join(follow(RECIPES[title], copy))
     assert re.search(r"\d+ passed", ran) and "failed" not in ran
     written = [match[1] for match in PLACE.finditer(RECIPES[title])]
-    command = [sys.executable, "-m", "ruff", "check", *written]
-    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    for check in (["check"], ["format", "--diff"]):
+        command = [sys.executable, "-m", "ruff", *check, *written]
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
 
 
 def test_there_are_four_recipes() -> None:
