@@ -43,8 +43,10 @@ def _limits() -> list[tuple[str, int]]:
     """The limits that there are, by the name of what they limit."""
     if not os.path.exists("/proc/self/status"):
         return []
-    import resource  # not on Windows
-
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return []
     found = []
     for name, kind in (("VmSize", resource.RLIMIT_AS), ("VmData", resource.RLIMIT_DATA)):
         soft, _ = resource.getrlimit(kind)

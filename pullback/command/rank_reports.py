@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pullback.ir.environment import switch, variable
+from pullback.ir.forks import in_child
 from pullback.runtime import mpi
 
 LAUNCHED = "PULLBACK_LAUNCHED"  # is 1 in ranks that `train --ranks` started
@@ -67,7 +68,7 @@ def _disconnect() -> None:
         _connection = None
 
 
-os.register_at_fork(after_in_child=_disconnect)
+in_child(_disconnect)
 
 
 def tell(**facts: Any) -> None:
