@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pullback.relax.expr import Constant, Expr, Function, PrimValue, SeqExpr, ShapeExpr, Tuple
+from pullback.relax.struct_info import PrimStructInfo
 from pullback.runtime.dtype import numpy_dtype
 
 
@@ -28,9 +29,8 @@ def _as_tensors(expr: Expr) -> Expr:
         return expr if all(a is b for a, b in zip(fields, expr.fields, strict=True)) else Tuple(fields, span=expr.span)
     if isinstance(expr, ShapeExpr):
         return Constant(np.array([_number(size) for size in expr.values], np.int64), span=expr.span)
-    if isinstance(expr, PrimValue):
-        dtype = expr.dtype
-        return Constant(np.array(_number(expr.value), numpy_dtype(dtype)), span=expr.span)
+    if isinstance(expr, PrimValue) and isinstance(expr.struct_info, PrimStructInfo):
+        return Constant(np.array(_number(expr.value), numpy_dtype(expr.struct_info.dtype)), span=expr.span)
     return expr
 
 
