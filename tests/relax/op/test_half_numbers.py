@@ -16,7 +16,7 @@ import pullback
 from pullback import te, tir
 from pullback.ir import DTypeError
 from pullback.ir.op import Op
-from pullback.relax import BlockBuilder, TupleStructInfo, Var, const, expr
+from pullback.relax import BlockBuilder, TupleStructInfo, Var, const, constants
 from pullback.relax.interpreter import evaluate, value_info
 from pullback.relax.op.namespace import ops
 from pullback.relax.op.sample import Domain
@@ -113,7 +113,7 @@ def inexact(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
         return np.zeros(0)
 
     monkeypatch.setattr(tir.expr, "holds", holds)
-    monkeypatch.setattr(expr, "lost_numbers", lost)
+    monkeypatch.setattr(constants, "lost_numbers", lost)
     yield found
 
 
