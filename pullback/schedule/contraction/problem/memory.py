@@ -13,6 +13,7 @@ from pullback.te.tensor import Tensor
 from pullback.tir import Var
 from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
+from pullback.tir.static import static
 from pullback.tir.visitor import loads, walk
 
 LEAST_RUN = 4  # elements side by side that make up for a transposition in registers
@@ -27,7 +28,7 @@ def origin(group: Group, source: Tensor) -> tuple[Tensor, list[list[int]]]:
     reads = loads(Lower(buffer_readers(group)).element(source, source.axes))
     if not reads:
         return source, [[] for _ in source.axes]
-    largest = max(reads, key=lambda n: _size(n.buffer.shape))
+    largest = max(reads, key=lambda n: math.prod(static(n.buffer.shape)))
     moved = [[k for k, i in enumerate(largest.indices) if any(n is axis for n in walk(i))] for axis in source.axes]
     return inputs[largest.buffer], moved
 
@@ -37,7 +38,7 @@ def memory_strides(group: Group, source: Tensor) -> list[int]:
     key = ("strides", source)
     if key not in group.known:
         tensor, moved = origin(group, source)
-        group.known[key] = [max((_size(tensor.shape[k + 1 :]) for k in axes), default=0) for axes in moved]
+        group.known[key] = [max((math.prod(static(tensor.shape[k + 1 :])) for k in axes), default=0) for axes in moved]
     strides: list[int] = group.known[key]
     return strides
 
@@ -94,10 +95,3 @@ def adjacent_rows(problem: Problem, column: Var, counts: Sequence[tuple[Var, int
         if count < problem.extents[v]:
             break
     return run
-
-
-def _size(shape: Sequence[object]) -> int:
-    result = 1
-    for size in shape:
-        result *= int(size)  # type: ignore[call-overload]
-    return result
