@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from pullback.schedule.choose import recognize
-from pullback.schedule.contraction.figures import figures_of
+from pullback.schedule.contraction.figures import blocking_figures
 from pullback.schedule.contraction.plan.blocking import Blocking, Draft, Packing
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.group import Machine
@@ -43,12 +43,11 @@ def test_a_revised_blocking_is_a_draft() -> None:
 def test_orders_have_all_axes() -> None:
     problem, blocking = finished(Machine(64, 32))
     assert {*blocking.task_order} == {*blocking.tile_order} == {*problem.outputs}
-    assert {*blocking.term_order} == {*problem.reduced}
     assert blocking.task_count >= 1 and blocking.round_count >= 1
 
 
-def test_the_table_has_a_column_for_few_registers_and_one_for_many() -> None:
-    few, many = figures_of(Machine(32, 16)), figures_of(Machine(64, 32))
-    assert few.counts_tiles and not many.counts_tiles and few.transpose < many.transpose
-    assert figures_of(Machine(16, 32)) == dataclasses.replace(many, l2_ways=few.l2_ways)
+def test_moves_take_the_time_of_more_multiply_adds_where_vectors_are_wider() -> None:
+    few, many = blocking_figures(Machine(32, 16)), blocking_figures(Machine(64, 32))
+    assert (few.transpose, few.gather, many.transpose, many.gather) == (10, 32, 16, 64)
+    assert dataclasses.replace(few, transpose=16, gather=64, l2_ways=many.l2_ways) == many
     assert many.l2_lines(1 << 16) == many.l2_ways and many.l2_lines(64) == many.l2_ways * many.l2_set // 64

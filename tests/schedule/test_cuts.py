@@ -9,7 +9,6 @@ import pytest
 from pullback import te
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction.plan import tails
-from pullback.schedule.contraction.plan.cost import cost
 from pullback.schedule.group import Machine
 from pullback.tir.in_place import may_share
 from tests.schedule.limits import limit
@@ -25,7 +24,6 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tails, "_WASTES", (0.0, 0.0))
     limit(monkeypatch, parallel_loop=0)
     monkeypatch.setattr(tails, "_BETTER", (1000.0, 1000.0))
-    monkeypatch.setattr(tails, "_RUNS", (0.0, 0.0))
 
 
 @pytest.mark.usefixtures("eager")
@@ -35,8 +33,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     "shape", [(2, 5, 7, 6, 9, 3, 1, 1), (3, 6, 9, 9, 5, 3, 2, 1), (2, 9, 5, 8, 6, 2, 1, 0), (9, 2, 6, 5, 5, 1, 1, 0)],
     ids=str,
 )  # fmt: skip
-def test_convolutions_in_parts(shape, kind, channels_last, monkeypatch):
-    limit(monkeypatch, _TAPS=0.0)
+def test_convolutions_in_parts(shape, kind, channels_last):
     group = group_of(product(kind, shape, channels_last), machine=UNFILTERED)
     parts = recognize(group).parts
     assert len(parts) > 1
@@ -68,7 +65,6 @@ def test_what_fills_few_lanes_is_a_part_of_its_own(channels, sizes):
     parts = recognize(group_of(product("forward", (64, 6, 14, 14, channels, 5, 1, 0), False), machine=WIDE)).parts
     found = [next(problem.extents[v] for v in problem.outputs if v.name == "i1") for problem, _ in parts]
     assert found == sizes
-    assert sum(p.work * cost(p, b) for p, b in parts) < 1.3 * sum(p.work for p, _ in parts)
 
 
 def test_a_small_contraction_is_not_cut():
@@ -77,8 +73,7 @@ def test_a_small_contraction_is_not_cut():
 
 
 @pytest.mark.usefixtures("eager")
-def test_weights_are_updated_in_place_all_the_same(monkeypatch):
-    limit(monkeypatch, _TAPS=0.0)
+def test_weights_are_updated_in_place_all_the_same():
     gradient = product("weight", (2, 3, 9, 8, 9, 3, 1, 1), False)
     w = te.placeholder(gradient.shape, name="old")
     group = group_of(te.compute(w.shape, lambda *i: w[i] - gradient[i] * 0.1, "new"), machine=UNFILTERED)

@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 
 import pytest
 
-from pullback.schedule.choose import lower, recognize
+from pullback.schedule.choose import lower
 from pullback.schedule.group import Machine
-from tests.schedule.limits import limit
-from tests.schedule.test_contraction import UNFILTERED, product
+from tests.schedule.test_contraction import product
 from tests.schedule.test_schedules import group_of, run
-
-
-@pytest.mark.parametrize(
-    ("shape", "least"), [((4, 96, 112, 112, 96, 3, 2, 1), 64), ((1, 32, 20, 20, 32, 3, 1, 1), 8)], ids=str
-)
-def test_tasks_of_depthwise_weights_copy_rows_of_neighbours(shape, least):
-    """Channels of a vector are half a line of each pixel: where pixels come from afar, a task takes more of them."""
-    group = group_of(product("weight", shape, True, shape[1]), machine=Machine(vector_bytes=32, registers=16))
-    ((_, blocking),) = recognize(group).parts
-    assert blocking.inner[blocking.column] >= least
-    assert least > 8 or blocking.inner[blocking.column] <= 16
-
-
-@pytest.mark.parametrize("shape", [(1, 9, 20, 21, 9, 3, 2, 1), (1, 13, 11, 12, 13, 3, 1, 1)])
-def test_depthwise_weights_with_tasks_of_several_tiles(shape, monkeypatch):
-    limit(monkeypatch, region=256, most_region=256, run_ns=1e3, NOMINAL_BYTES=64)
-    machine = dataclasses.replace(UNFILTERED, second_bytes=64)
-    group = group_of(product("weight", shape, True, shape[1]), machine=machine)
-    ((_, blocking),) = recognize(group).parts
-    assert blocking.inner[blocking.column] > blocking.tile.columns
-    run(group)
 
 
 @pytest.mark.parametrize("kind", ["forward", "data"])

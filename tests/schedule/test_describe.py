@@ -112,7 +112,7 @@ def test_tasks_and_vectors_are_those_of_the_loops(case, machine):
         assert sum(described) == sum(n for n in found if n > 1)
     elif len(description.nests) == 1:  # loops that pack, and that add up partial sums, are apart
         assert set(described) <= set(found)
-    else:  # parts share one loop, by turns
+    else:
         assert sum(described) <= sum(found)
     assert any(nest.vector_axis for nest in description.nests) == bool(loops(kernel, "vectorized"))
 
@@ -153,13 +153,14 @@ def test_a_products_tile_is_in_its_loops(m, n, k, transposed, machine):
 def test_packing_is_that_of_the_loops(case, machine):
     """Multiply-adds read in place what no copy is made of, and panels are buffers of the kernel."""
     kernel = lower(group_of(*CASES[case](), machine=MACHINES[machine]), "kernel")
-    (nest,) = known(kernel).nests
+    nests = known(kernel).nests  # of a whole and its tail
     products = [n for n in walk(kernel.body) if isinstance(n, Call) and n.name == "fma"]
     read = {load.buffer for n in products for factor in n.args[:2] for load in loads(factor)}
-    assert {name for name, how in nest.packing if how == "in place"} == {b.name for b in read if b in kernel.buffers}
-    assert len(nest.packing) == 2 and {name for name, _ in nest.packing} <= {b.name for b in kernel.buffers}
+    packing = [pair for nest in nests for pair in nest.packing]
+    assert {name for name, how in packing if how == "in place"} == {b.name for b in read if b in kernel.buffers}
+    assert len(packing) == 2 * len(nests) and {name for name, _ in packing} <= {b.name for b in kernel.buffers}
     names = {n.buffer.name.split("_")[0] for n in walk(kernel.body) if isinstance(n, Allocate)}
-    assert any(how.startswith("packed in panels") for _, how in nest.packing) == ("panels" in names)
+    assert any(how.startswith("packed in panels") for _, how in packing) == ("panels" in names)
 
 
 def test_split_k_and_k_blocks():

@@ -99,18 +99,6 @@ def test_numbers_are_converted_once(left, right, dtype):
         check_natively(group_of(result, machine=replace(wide(), pair_dot=False)))
 
 
-@pytest.mark.parametrize("right", [False, True])
-def test_a_wide_copy_that_would_leave_the_caches_is_a_tasks_own(right):
-    """Of what a round reads; the last blocks of rows and of terms are shorter."""
-    for k, name, where in ((300, "wide", "workspace"), (333, "round", "local")):
-        result = matmul(1027, 100, k, right=right)
-        kernel = lower(group_of(result, machine=Machine()), "kernel")
-        buffers = {n.buffer.name: n.buffer for n in walk(kernel.body) if isinstance(n, tir.BufferStore)}
-        assert buffers[name].scope == where
-        assert "acc" not in converted_where(kernel)
-        check_natively(group_of(result, machine=replace(wide(), pair_dot=False)))
-
-
 def test_a_cast_matrix_is_turned_in_registers():
     """A stage before the sum may have its axes in another order than memory has them: copies follow memory."""
     b, axis = te.placeholder((36, 48), "float32", "b"), te.reduce_axis(48)

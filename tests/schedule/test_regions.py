@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pullback import te, tir
-from pullback.schedule.choose import lower, recognize
-from pullback.schedule.contraction.plan.counts import region_bytes
+from pullback import tir
+from pullback.schedule.choose import lower
 from pullback.schedule.group import Machine
 from pullback.te import interpreter as te_interpreter
 from pullback.tir.visitor import walk
-from tests.schedule.limits import limit
 from tests.schedule.native import natively
 from tests.schedule.test_contraction import UNFILTERED, product
 from tests.schedule.test_schedules import group_of, run
@@ -21,10 +19,9 @@ from tests.schedule.test_schedules import group_of, run
     ("kind", "shape", "channels_last"),
     [("weight", (2, 6, 30, 42, 6, 3, 1, 2), False), ("forward", (1, 2, 5, 47, 9, 7, 1, 3), True)],
 )
-def test_rows_of_a_region_that_tasks_share_run_from_bound_to_bound(kind, shape, channels_last, monkeypatch):
+def test_rows_of_a_region_that_tasks_share_run_from_bound_to_bound(kind, shape, channels_last):
     """Where a row of padded data begins is known to the task only. Compared lane by lane, with an index held inside of
     the data, its elements were loaded one by one: half of the time of a gradient."""
-    limit(monkeypatch, _TAPS=0.0)
     group = group_of(product(kind, shape, channels_last), machine=Machine(32, 16))
     kernel, bounded = lower(group, "kernel"), 0
     for row in walk(kernel.body):
@@ -63,14 +60,3 @@ def test_the_phases_of_a_gradient_read_the_data_where_it_lies(shape):
     (dy,) = {n.buffer for n in read if n.buffer.shape[0] == shape[0]}
     kinds = {getattr(n, "kind", "") for load in read if load.buffer is dy for i in load.indices[2:] for n in walk(i)}
     assert not kinds & {"max", "floordiv", "floormod"}
-
-
-@pytest.mark.parametrize("columns", [128, 192, 1024])
-def test_tasks_copy_no_more_of_a_matrix_than_stays_in_the_first_cache(columns):
-    """More columns would be copied as often, and read from the second cache."""
-    a, b, axis = te.placeholder((31, 128, 128)), te.placeholder((31, columns, 128)), te.reduce_axis(128)
-    y = te.compute((31, 128, columns), lambda n, i, j: te.sum(a[n, axis.var, i] * b[n, j, axis.var], axis), "matmul")
-    group = group_of(y, machine=Machine(64, 32, second_bytes=2 << 20))
-    ((problem, blocking),) = recognize(group).parts
-    assert 0 < region_bytes(blocking.packing, blocking.inner) <= problem.figures.l1
-    assert blocking.inner[blocking.column] < columns

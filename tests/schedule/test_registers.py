@@ -123,16 +123,6 @@ def test_rows_together(sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(result, a.astype(np.float64) @ b, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("shape", "channels_first"), [((3, 123, 7, 58, 104, 5, 2, 0), True), ((3, 12, 7, 58, 104, 5, 2, 0), False)], ids=str
-)
-def test_channels_come_before_taps_where_their_lines_leave_the_nearest_cache(shape, channels_first: bool) -> None:
-    """Each channel of six rows is in another line, and a line holds the values of all taps along the width."""
-    (part,) = recognize(convolution("forward", *shape)).parts
-    order = [v.name for v in contraction_order.terms(*part)]
-    assert order == (["ci", "kh", "kw"] if channels_first else ["kh", "kw", "ci"])
-
-
 def test_panels_end_in_zeros() -> None:
     """What whole vectors read behind the columns is no number that happened to lie there."""
     kernel = lower(narrow(), "kernel")

@@ -10,8 +10,6 @@ import pytest
 from pullback import te, tir
 from pullback.schedule.choose import lower, recognize
 from pullback.schedule.contraction import Contraction
-from pullback.schedule.contraction.plan.blocking import Packing
-from pullback.schedule.contraction.plan.one_pass import is_streamed
 from pullback.schedule.cost import element_cost
 from pullback.schedule.elementwise import Elementwise
 from pullback.schedule.group import Group, Machine
@@ -24,7 +22,6 @@ from pullback.te.graph import placeholders
 from pullback.tir import interpreter as tir_interpreter
 from pullback.tir.workspace import lift_workspaces
 from tests.helpers import round_trip
-from tests.schedule.limits import limit
 from tests.schedule.native import natively
 
 SMALL = Machine(vector_bytes=16, registers=16)  # few lanes: odd sizes reach every edge soon
@@ -68,24 +65,6 @@ def test_one_element_of_a_stage_is_not_the_one_at_hand(place):
     z = te.compute((4,), lambda i: y[i] * y[place], "z")
     run(group_of(y, z))
     run(group_of(te.compute((3, 4), lambda i, j: z[j] + y[place] * y[j], "sum")))
-
-
-@pytest.mark.parametrize(("sums", "parts"), [(1 << 12, None), (1, 1)], ids=["own", "workspace"])
-def test_a_long_matrix_is_read_some_lines_at_a_time(sums, parts, monkeypatch):
-    limit(monkeypatch, streamed=1, far_line=1, PARTS=1, stack_sums=sums)
-    group = group_of(matmul(5, 83, 19))
-    ((problem, blocking),) = Contraction.recognize(group).parts
-    assert is_streamed(problem, blocking) and blocking.split_k == parts and blocking.inner[blocking.column] == 83
-    run(group)
-
-
-@pytest.mark.parametrize("region_bytes", [64, 1024])
-def test_a_transposed_matrix_that_few_rows_read_is_turned_by_its_tasks(region_bytes, monkeypatch):
-    limit(monkeypatch, streamed=1, region=region_bytes)
-    group = group_of(matmul(5, 83, 19, transposed=True))
-    ((_, blocking),) = Contraction.recognize(group).parts
-    assert blocking.packing[blocking.b] is Packing.REGION and blocking.split_k is None
-    run(group)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

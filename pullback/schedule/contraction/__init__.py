@@ -11,7 +11,7 @@ from functools import cached_property
 
 from pullback.schedule.coalesce import on_one_axis
 from pullback.schedule.contraction.describe import described
-from pullback.schedule.contraction.emit.side_by_side import side_by_side
+from pullback.schedule.contraction.emit.kernel import kernel
 from pullback.schedule.contraction.plan.alternatives import chosen
 from pullback.schedule.contraction.plan.blocking import Blocking, Draft
 from pullback.schedule.contraction.plan.choice import blocking_of
@@ -86,7 +86,7 @@ class Contraction:
 
     def lower(self, name: str) -> PrimFunc:
         flat: dict[Buffer, Buffer] = {}
-        body = side_by_side(self.parts, flat)
+        body = kernel(self.parts, flat)
         body = on_one_axis(body, flat) if flat else body
         group = self.parts[0][0].group
         return group.function(name, body, flat, in_order=self._writes_lines(), late_alone=True)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from pullback.schedule.contraction.plan.blocking import Blocking, Packing
-from pullback.schedule.contraction.plan.cost import tile_time
+from pullback.schedule.contraction.plan.cost import time
 from pullback.schedule.contraction.problem.memory import origin
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.cost import element_cost
@@ -21,7 +21,6 @@ from pullback.tir.description import Description, Nest
 PACKING = {
     Packing.DIRECT: "in place",
     Packing.REGION: "packed by each task",
-    Packing.ROUND: "packed by each task and k-block",
     Packing.PANELS: "packed in panels",
     Packing.TRANSPOSED: "packed transposed",
 }
@@ -46,7 +45,7 @@ def nest_of(problem: Problem, blocking: Blocking) -> Nest:
         named(problem.outputs, [problem.extents[v] for v in problem.outputs]),
         _nanoseconds(problem, blocking),
         named(problem.reduced, [problem.extents[k] for k in problem.reduced]),
-        loops=_loops(blocking),
+        loops="" if blocking.lane_axis is None else "vectors of terms",
         vector_axis=vector_axis.name,
         tile=(blocking.tile.rows, blocking.tile.columns),
         packing=tuple((name_of(problem, f), _packing(blocking, f)) for f in problem.factors),
@@ -69,7 +68,7 @@ def _nanoseconds(problem: Problem, blocking: Blocking) -> float:
         return epilogue_nanoseconds(problem)
     machine, lanes = problem.group.machine, problem.lanes
     each = machine.pair_dot_ns / lanes if _is_paired(problem) else machine.multiply_add_ns(lanes)
-    return each * max(problem.work, tile_time([(problem, blocking)])) + epilogue_nanoseconds(problem)
+    return each * max(problem.work, time([(problem, blocking)])) + epilogue_nanoseconds(problem)
 
 
 def epilogue_nanoseconds(problem: Problem) -> float:
@@ -80,15 +79,6 @@ def epilogue_nanoseconds(problem: Problem) -> float:
 
 def _is_paired(problem: Problem) -> bool:
     return all(f.dtype == pairs.DTYPE for f in problem.factors)
-
-
-def _loops(blocking: Blocking) -> str:
-    """Which kind of vectors, where they are not those of one axis of the result."""
-    if blocking.lane_axis is not None:
-        return "vectors of terms"
-    if blocking.run is not None:
-        return "vectors across the ends of rows"
-    return "" if blocking.taps is None else "vectors across taps"
 
 
 def name_of(problem: Problem, factor: Factor) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pullback.schedule.contraction.describe import flops_of, nest_of
-from pullback.schedule.contraction.emit.side_by_side import side_by_side
+from pullback.schedule.contraction.emit.kernel import kernel
 from pullback.schedule.contraction.plan.choice import blocking_of
 from pullback.schedule.contraction.plan.cost import time
 from pullback.schedule.contraction.plan.finish import finish
@@ -54,7 +54,7 @@ class Winograd:
 
     def lower(self, name: str) -> PrimFunc:
         group = self.filter.problem.group
-        return group.function(name, seq(Lowering(self.filter).body(), side_by_side(finish(self.rest), {})))
+        return group.function(name, seq(Lowering(self.filter).body(), kernel(finish(self.rest), {})))
 
     def describe(self) -> Description:
         nests = [nest_of_filter(self.filter), *(nest_of(*part) for part in finish(self.rest))]

@@ -16,21 +16,7 @@ from pullback.schedule.contraction.emit.lower import Lowering, Spot
 from pullback.schedule.contraction.emit.region import Region
 from pullback.schedule.contraction.plan.blocking import Blocking, Rows
 from pullback.schedule.contraction.problem.problem import Factor, Problem
-from pullback.tir import (
-    Allocate,
-    Buffer,
-    For,
-    If,
-    PrimExpr,
-    Stmt,
-    Var,
-    as_expr,
-    const,
-    loop,
-    minimum,
-    seq,
-    store,
-)
+from pullback.tir import Allocate, Buffer, For, If, PrimExpr, Stmt, Var, as_expr, const, loop, minimum, seq, store
 
 Values = Mapping[Var, PrimExpr]
 
@@ -46,7 +32,7 @@ class LaneLowering(Lowering):
         self.summed, self.lanes = blocking.lane_axis, problem.lanes
         self.regions = {f: Region(problem, f, blocking.inner, blocking.lane_axis) for f in self.regions}
 
-    def _whole_tile(self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr]) -> Stmt:
+    def _whole_tile(self, spot: Spot, rows: int, columns: int) -> Stmt:
         return self._totals(spot, rows, columns, lambda at, total: epilogue(self.problem, at.value, total))
 
     def _partial_tile(self, spot: Spot, rows: int, columns: int, chunk: Var, turn: Var | None) -> Stmt:

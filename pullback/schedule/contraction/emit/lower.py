@@ -20,44 +20,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pullback.schedule.contraction.emit.epilogue import Total, epilogue, epilogue_over_results, whole_or_tail
+from pullback.schedule.contraction.emit.epilogue import epilogue, epilogue_over_results, whole_or_tail
 from pullback.schedule.contraction.emit.functions import functions_in_own_loops
 from pullback.schedule.contraction.emit.panels import Panels, TransposedCopy
-from pullback.schedule.contraction.emit.prefetch import (
-    TERMS_AHEAD,
-    NextRoundPrefetch,
-    Prefetches,
-    are_many,
-    columns_ahead,
-    epilogue_prefetches,
-    following,
-    interleaved,
-)
 from pullback.schedule.contraction.emit.region import Region
-from pullback.schedule.contraction.emit.round_copy import RoundCopy
-from pullback.schedule.contraction.emit.transposed_store import MANY, spilled_first, transposed_store
+from pullback.schedule.contraction.emit.transposed_store import transposed_store
 from pullback.schedule.contraction.emit.widened_copy import WidenedCopy
 from pullback.schedule.contraction.plan.blocking import Blocking, Packing, Rows, packed
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.pointwise import buffer_readers, point_of, tasks
 from pullback.te.graph import Lower
-from pullback.tir import (
-    Allocate,
-    Buffer,
-    For,
-    If,
-    PrimExpr,
-    Stmt,
-    Var,
-    as_expr,
-    cast,
-    const,
-    loop,
-    minimum,
-    select,
-    seq,
-    store,
-)
+from pullback.tir import Allocate, Buffer, For, If, PrimExpr, Stmt, Var, as_expr, cast, const, loop, minimum, seq, store
 from pullback.tir.visitor import substitute
 
 _UNROLLED = 192  # FMAs of a short innermost loop that is unrolled
@@ -65,15 +38,11 @@ _UNROLLED = 192  # FMAs of a short innermost loop that is unrolled
 
 @dataclass(frozen=True)
 class Spot:
-    """Where a register tile is: the first value of each axis, and its offset from the task's first values.
-
-    ``number``: of the tile, counted from the task's first one. ``tile`` and ``lane``: for the axes of the tile, its
-    number along the whole axis, and the place in it.
-    """
+    """Where a register tile is: the first value of each axis, and its offset from the task's first values. ``tile`` and
+    ``lane``: for the axes of the tile, its number along the whole axis, and the place in it."""
 
     value: Mapping[Var, PrimExpr]
     offset: Mapping[Var, PrimExpr]
-    number: Mapping[Var, PrimExpr]
     tile: Mapping[Var, PrimExpr]
     lane: Mapping[Var, PrimExpr]
 
@@ -81,7 +50,7 @@ class Spot:
         """Some axes moved on from the tile's corner."""
         value = {**self.value, **{v: self.value[v] + d for v, d in changes.items()}}
         offset = {**self.offset, **{v: self.offset[v] + d for v, d in changes.items()}}
-        return Spot(value, offset, self.number, self.tile, {**self.lane, **changes})
+        return Spot(value, offset, self.tile, {**self.lane, **changes})
 
 
 class Lowering:
@@ -105,44 +74,36 @@ class Lowering:
             for f in packed(packing, scheme)
         }
         self.wide = {f: WidenedCopy.of(self.group, f, flat) for f in packing if f in blocking.widened}
-        self.rounds = {f: RoundCopy.of(problem, f, blocking) for f in packed(packing, Packing.ROUND)}
-        self.next_round = NextRoundPrefetch(problem, blocking, self._element)
         self.partial = self._partial_buffer() if blocking.split_k is not None else None
 
     def _scope(self, factor: Factor) -> str:
         return "local" if factor in self.private else "workspace"
 
-    def copies(self) -> list[Stmt]:
-        """The loops that pack factors as a whole for all threads; each may run beside the others."""
+    def kernel(self) -> Stmt:
+        """Packing for all threads, the loop over the tasks, and the one that adds up partial sums."""
         if not self.problem.terms:
-            return []
+            return self._finish_everywhere(lambda _: const(0, self.anchor.dtype), 1)
         shared = [copy for f, copy in self.whole.items() if f not in self.private]
-        return [
+        body = seq(
             *(copy.copy(self.threads, self.blocking.outermost) for copy in shared),
             *(wide.copy(self.threads) for wide in self.wide.values()),
-        ]
-
-    def private_copies(self) -> list[tuple[Buffer, Stmt]]:
-        """What each task would pack into a buffer of its own, and each thread does once."""
-        return [(copy.buffer, copy.copy(False, None)) for f, copy in self.whole.items() if f in self.private]
-
-    def sums(self) -> list[Stmt]:
-        """The loop over the tasks, and the one that adds up partial sums."""
-        if not self.problem.terms:
-            return [self._finish_everywhere(lambda _: const(0, self.anchor.dtype), 1)]
-        return [self._tasks(), *([self._finish_partial()] if self.partial is not None else [])]
-
-    def allocated(self, body: Stmt) -> Stmt:
-        """The body inside the allocations of the buffers that the tasks share."""
-        if not self.problem.terms:
-            return body
-        for buffer in (
-            *(copy.buffer for f, copy in self.whole.items() if f not in self.private),
-            *(wide.buffer for wide in self.wide.values()),
-            *([self.partial] if self.partial is not None else []),
-        ):
+            self._with_private_copies(self._tasks()),
+            None if self.partial is None else self._finish_partial(),
+        )
+        for buffer in (*(copy.buffer for copy in shared), *(wide.buffer for wide in self.wide.values())):
             body = Allocate(buffer, body)
-        return body
+        return body if self.partial is None else Allocate(self.partial, body)
+
+    def _with_private_copies(self, loop: Stmt) -> Stmt:
+        """The loop over the tasks, each of which begins with what a thread packs for itself, once."""
+        private = [self.whole[f] for f in self.whole if f in self.private]
+        if not private:
+            return loop
+        assert isinstance(loop, For)
+        body = seq(*(copy.copy(False, None) for copy in private), loop.body)
+        for copy in private:
+            body = Allocate(copy.buffer, body)
+        return replace(loop, body=body)
 
     # -- factors
 
@@ -156,8 +117,6 @@ class Lowering:
             element = self.regions[factor].read(spot.offset)
         elif factor in self.whole:
             element = self.whole[factor].read(spot.value, spot.tile, spot.lane)
-        elif factor in self.rounds:
-            element = self.rounds[factor].read(spot.offset, spot.number, spot.lane)
         elif factor in self.wide:
             element = self.wide[factor].read([substitute(r, spot.value) for r in factor.reads])
         else:
@@ -177,45 +136,36 @@ class Lowering:
         numbers = {v: Var(f"{v.name}_block") for v, count in blocks if count > 1}
         bases: dict[Var, PrimExpr] = {v: numbers[v] * self.inner[v] if v in numbers else as_expr(0) for v, _ in blocks}
         axes, sizes = list(numbers.values()), [count for _, count in blocks if count > 1]
-        next_task = following(axes, sizes)
-        later = {v: next_task[numbers[v]] * self.inner[v] if v in numbers else bases[v] for v in bases}
         if self.blocking.split_k is None and self.blocking.round_count > 1:
-            body = self._spilled(bases, later)
+            body = self._spilled(bases)
         elif self.blocking.split_k is None:
             first = {k: as_expr(0) for k in self.problem.reduced}
-            body = self._round(
-                bases | first, lambda spot, rows, columns: self._whole_tile(spot, rows, columns, later | first)
-            )
+            body = self._round(bases | first, self._whole_tile)
         else:
             chunk = Var("chunk")
             body = self._rounds(bases, chunk)
             axes, sizes = [chunk, *axes], [self.blocking.split_k, *sizes]
             if self.blocking.split_k == 1:
                 axes, sizes, body = axes[1:], sizes[1:], substitute(body, {chunk: as_expr(0)})
-        buffers = [region.buffer for region in self.regions.values()]
-        for buffer in (*buffers, *(own.buffer for own in self.rounds.values())):
-            body = Allocate(buffer, body)
+        for region in self.regions.values():
+            body = Allocate(region.buffer, body)
         return tasks(axes, sizes, body, self.threads) if axes else body
 
-    def _spilled(self, bases: Mapping[Var, PrimExpr], later: Mapping[Var, PrimExpr]) -> Stmt:
-        """Whole sums in rounds: the task spills its sums from round to round. ``later``: the first values of the next
-        task."""
+    def _spilled(self, bases: Mapping[Var, PrimExpr]) -> Stmt:
+        """Whole sums in rounds: the task spills its sums from round to round."""
         inner, turn = self.inner, Var("turn")
         count = self.blocking.round_count
         axes = [*(v for v in self.problem.outputs if v is not self.blocking.column), self.blocking.column]  # as vectors
         shape = tuple(-(-inner[v] // self._step(v)) * self._step(v) for v in axes)
         sums = Buffer("sums", shape, self.anchor.dtype, "local")
         is_last = turn.equal(count - 1)
-        coming = {v: select(is_last, later[v], base) for v, base in bases.items()}
-        coming |= self._starts(select(is_last, 0, turn + 1))
 
         def tile(spot: Spot, rows: int, columns: int) -> Stmt:
             acc = self._acc(rows, columns)
             finish = self._finish(acc, spot, rows, columns)
-            ahead = self._ahead(spot, rows, columns, coming, is_last)
             return self._reloaded_tile(
                 acc, spot, rows, columns, turn, sums, lambda at: tuple(at.offset[v] for v in axes),
-                lambda keep: If(is_last, finish, keep), ahead,
+                lambda keep: If(is_last, finish, keep),
             )  # fmt: skip
 
         return Allocate(sums, For(turn, as_expr(count), self._round({**bases, **self._starts(turn)}, tile)))
@@ -245,7 +195,6 @@ class Lowering:
     def _round(self, bases: Mapping[Var, PrimExpr], tile: Callable[[Spot, int, int], Stmt]) -> Stmt:
         """Fill the regions, then run over all register tiles of the task."""
         fills = [region.fill(bases) for region in self.regions.values()]
-        fills += [own.copy(bases, self.extents, partial(self._element, f)) for f, own in self.rounds.items()]
         place: dict[Var, PrimExpr] = {k: as_expr(0) for k in self.problem.reduced}
         body: Callable[[dict[Var, PrimExpr]], Stmt] = lambda found: self._edges(bases, found, tile)  # noqa: E731
         free = [v for v in self.blocking.tile_order if not any(v in f.axes for f in self.regions)]
@@ -276,7 +225,7 @@ class Lowering:
         offset = {v: number * self._step(v) if v in self.problem.outputs else number for v, number in place.items()}
         value = {v: bases[v] + offset[v] for v in offset}
         number = {v: bases[v] // self._step(v) + place[v] for v in (column, *(v for v, _ in self.blocking.rows))}
-        spot = Spot(value, offset, place, number, dict.fromkeys(number, as_expr(0)))
+        spot = Spot(value, offset, number, dict.fromkeys(number, as_expr(0)))
 
         def variants(v: Var, then: Callable[[int], Stmt]) -> Stmt:
             return whole_or_tail(value[v], self.extents[v], self._step(v), then)
@@ -299,9 +248,7 @@ class Lowering:
     def _acc(self, rows: int, columns: int) -> Buffer:
         return Buffer("acc", (self._count(rows), columns), self.anchor.dtype, "local")
 
-    def _over_rows(
-        self, rows: int, body: Callable[[PrimExpr, dict[Var, PrimExpr]], Stmt], kind: str = "unrolled"
-    ) -> Stmt:
+    def _over_rows(self, rows: int, body: Callable[[PrimExpr, dict[Var, PrimExpr]], Stmt]) -> Stmt:
         """``body(number, moves)`` for every row of the tile."""
         counts = self._counts(rows)
 
@@ -309,16 +256,9 @@ class Lowering:
             if k == len(counts):
                 return body(number, moves)
             v, count = counts[k]
-            return loop("r", count, lambda r: nest(k + 1, number * count + r, {**moves, v: r}), kind)
+            return loop("r", count, lambda r: nest(k + 1, number * count + r, {**moves, v: r}), "unrolled")
 
         return nest(0, as_expr(0), {})
-
-    def _moves(self, number: PrimExpr, rows: int) -> dict[Var, PrimExpr]:
-        """How far the row of this number is from the tile's first one, along each axis."""
-        moves: dict[Var, PrimExpr] = {}
-        for v, count in reversed(self._counts(rows)):
-            moves[v], number = (number, number) if v is self.blocking.rows[0][0] else (number % count, number // count)
-        return moves
 
     def _over_tile(self, spot: Spot, rows: int, columns: int, body: Callable[[PrimExpr, PrimExpr, Spot], Stmt]) -> For:
         j = Var("j")
@@ -328,9 +268,9 @@ class Lowering:
 
         return For(j, as_expr(columns), self._over_rows(rows, at), "vectorized")
 
-    def _accumulate(self, acc: Buffer, spot: Spot, rows: int, columns: int, ahead: Prefetches | None = None) -> Stmt:
-        """The terms of this round, and among them prefetches of what comes ``ahead``, row by row."""
-        inner, axes = self.inner, self.blocking.term_order
+    def _accumulate(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
+        """The terms of this round."""
+        inner, axes = self.inner, self.problem.reduced
         whole = {k: Var(k.name) for k in self.problem.reduced}
         moved = spot.at(whole)
 
@@ -339,8 +279,6 @@ class Lowering:
             return store(acc, (r, j), self.group.machine.multiply_add(a, b, acc[r, j]))
 
         body: Stmt = self._over_tile(moved, rows, columns, multiply)
-        if self.blocking.prefetches_columns:
-            body = seq(self._columns_ahead(moved, axes[-1], columns), body)
         lanes = max(1, self.group.machine.vector_bytes // 4)
         size = self._count(rows) * -(-columns // lanes)
         for k in reversed(axes):
@@ -352,29 +290,17 @@ class Lowering:
             even = self.extents[k] % inner[k] == 0
             extent = as_expr(inner[k]) if even else minimum(as_expr(self.extents[k]) - spot.value[k], inner[k])
             short = even and size * inner[k] <= _UNROLLED and inner[k] <= 8
-            others = math.prod(inner[other] for other in axes[1:])
-            if ahead is not None and k is axes[0] and are_many(inner[k], others):
-                return interleaved(ahead, self._count(rows), For(whole[k], extent, body), inner[k], others)
             body = For(whole[k], extent, body, "unrolled" if short else "serial")
             size = size * inner[k] if short else _UNROLLED + 1
-        return body if ahead is None else seq(*(ahead(as_expr(r)) for r in range(self._count(rows))), body)
+        return body
 
-    def _columns_ahead(self, at: Spot, term: Var, columns: int) -> Stmt:
-        """Prefetches of the columns that are read some terms later."""
-        j = Var("j")
-        later = minimum(at.value[term] + TERMS_AHEAD, self.extents[term] - 1)
-        b, soon = self.blocking.b, at.at({self.blocking.column: j})
-        load = self.read(b, replace(soon, value={**soon.value, term: later}))
-        return columns_ahead(load, j, columns, b.strides[term])
-
-    def _whole_tile(self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr]) -> Stmt:
+    def _whole_tile(self, spot: Spot, rows: int, columns: int) -> Stmt:
         """Clear, accumulate, and the epilogue."""
         acc = self._acc(rows, columns)
         zero = const(0, self.anchor.dtype)
         clear = self._over_tile(spot, rows, columns, lambda r, j, _: store(acc, (r, j), zero))
         finish = self._finish(acc, spot, rows, columns)
-        ahead = self._ahead(spot, rows, columns, coming)
-        return Allocate(acc, seq(clear, self._accumulate(acc, spot, rows, columns, ahead), finish))
+        return Allocate(acc, seq(clear, self._accumulate(acc, spot, rows, columns), finish))
 
     def _finish(self, acc: Buffer, spot: Spot, rows: int, columns: int) -> Stmt:
         """The epilogue of a register tile, stored row by row or transposed."""
@@ -384,10 +310,6 @@ class Lowering:
         )  # fmt: skip
         if across is not None:
             return across
-        lines, rest = divmod(columns, self.problem.lanes)
-        is_apart = self.blocking.column is not self.problem.outputs[-1]  # each lane is a scalar store
-        if is_apart and not rest and self._count(rows) * lines >= MANY:
-            return spilled_first(acc, lambda kept: self._line_by_line(kept, spot, rows, lines))
         number, total = as_expr(0), acc[0, 0]
 
         def element(r: PrimExpr, j: PrimExpr, at: Spot) -> Stmt:
@@ -398,36 +320,6 @@ class Lowering:
         nest = self._over_tile(spot, rows, columns, element)
         whole_vectors = columns % self.problem.lanes == 0
         return functions_in_own_loops(nest, number, self._count(rows) * columns, total) if whole_vectors else nest
-
-    def _line_by_line(self, kept: Buffer, spot: Spot, rows: int, lines: int) -> Stmt:
-        """The epilogue on one vector of a tile after another."""
-        lanes, column = self.problem.lanes, self.blocking.column
-
-        def row(r: PrimExpr, moves: dict[Var, PrimExpr]) -> Stmt:
-            return loop("line", lines, lambda line: vector(r, moves, line * lanes))
-
-        def vector(r: PrimExpr, moves: dict[Var, PrimExpr], first: PrimExpr) -> Stmt:
-            j = Var("j")
-            value = spot.at({**moves, column: first + j}).value
-            return For(j, as_expr(lanes), epilogue(self.problem, value, kept[r, first + j]), "vectorized")
-
-        return self._over_rows(rows, row, "serial")
-
-    def _ahead(
-        self, spot: Spot, rows: int, columns: int, coming: Mapping[Var, PrimExpr], when: PrimExpr | None = None
-    ) -> Prefetches | None:
-        """Prefetches of what the epilogue touches in a row, by its number, in the round where there is one (``when``);
-        and of what the next round packs, which begins at ``coming``."""
-        column, j, zero = self.blocking.column, Var("j"), const(0, self.anchor.dtype)
-
-        def of_row(number: PrimExpr) -> Stmt:
-            place = spot.at({**self._moves(number, rows), column: j}).value
-            hints = seq(*epilogue_prefetches(self.problem, epilogue(self.problem, place, zero), j, columns))
-            return hints if when is None else If(when, hints)
-
-        is_far = epilogue_prefetches(self.problem, epilogue(self.problem, {**spot.value, column: j}, zero), j, columns)
-        hints = [h for h in (of_row if is_far else None, self.next_round.hints(spot.number, coming)) if h is not None]
-        return (lambda number: seq(*(h(number) for h in hints))) if hints else None
 
     # -- partial sums
 
@@ -451,7 +343,7 @@ class Lowering:
 
     def _reloaded_tile(
         self, acc: Buffer, spot: Spot, rows: int, columns: int, turn: Var | None, sums: Buffer,
-        place: Callable[[Spot], tuple[PrimExpr, ...]], end: Callable[[Stmt], Stmt], ahead: Prefetches | None = None,
+        place: Callable[[Spot], tuple[PrimExpr, ...]], end: Callable[[Stmt], Stmt],
     ) -> Stmt:  # fmt: skip
         """Reload the sums, accumulate, and what ``end`` makes of spilling them."""
         zero = const(0, self.anchor.dtype)
@@ -460,7 +352,7 @@ class Lowering:
             resume = self._over_tile(spot, rows, columns, lambda r, j, at: store(acc, (r, j), sums[place(at)]))
             start = If(turn.equal(0), start, resume)
         keep = self._over_tile(spot, rows, columns, lambda r, j, at: store(sums, place(at), acc[r, j]))
-        return Allocate(acc, seq(start, self._accumulate(acc, spot, rows, columns, ahead), end(keep)))
+        return Allocate(acc, seq(start, self._accumulate(acc, spot, rows, columns), end(keep)))
 
     def _finish_partial(self) -> Stmt:
         """Add the partial sums, pair by pair, and run the epilogue."""
@@ -477,7 +369,7 @@ class Lowering:
 
         return self._finish_everywhere(total, chunks)
 
-    def _finish_everywhere(self, total: Total, terms: int) -> Stmt:
+    def _finish_everywhere(self, total: Callable[[Mapping[Var, PrimExpr]], PrimExpr], terms: int) -> Stmt:
         """The epilogue of all results, without the register tiles."""
         column = self.blocking.column if self.problem.terms else self.problem.outputs[-1]
         return epilogue_over_results(self.problem, column, total, terms)

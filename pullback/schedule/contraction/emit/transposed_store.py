@@ -20,8 +20,8 @@ from pullback.schedule.transpose import turned_tile
 from pullback.tir import Allocate, Buffer, For, PrimExpr, Stmt, Var, as_expr, loop, minimum, seq, store
 from pullback.tir.visitor import walk
 
-MANY = 3  # squares, or vectors, of a tile: from so many on a long epilogue is a loop over them, not written out
-LONG = 40  # nodes of an epilogue beside which reloading a square from memory takes nothing
+_MANY = 3  # squares of a tile: from so many on a long epilogue is a loop over them, not written out
+_LONG = 40  # nodes of an epilogue beside which reloading a square from memory takes nothing
 Counts = Sequence[tuple[Var, int]]
 Finish = Callable[[Mapping[Var, PrimExpr], PrimExpr], Stmt]
 
@@ -73,7 +73,7 @@ def transposed_store(
             return For(i, as_expr(run), body, "vectorized")
 
         brief = of_column(as_expr(0))
-        is_long = sum(1 for _ in islice(walk(brief), LONG)) == LONG
+        is_long = sum(1 for _ in islice(walk(brief), _LONG)) == _LONG
         body = seq(steps, loop("column", count, of_column, "serial" if is_long else "unrolled"))
         for buffer in reversed(tiles):
             body = Allocate(buffer, body)
@@ -96,14 +96,14 @@ def transposed_store(
         one_more = _pays_to_transpose(rows, left, size)
         return block(source, as_expr(blocks * size), left) if one_more else rest(source, blocks * size)
 
-    if blocks < MANY:
+    if blocks < _MANY:
         return seq(*(block(acc, as_expr(k * size), size) for k in range(blocks)), last(acc))
-    return spilled_first(
+    return _spilled_first(
         acc, lambda kept: seq(loop("block", blocks, lambda k: block(kept, k * size, size)), last(kept))
     )
 
 
-def spilled_first(acc: Buffer, finish: Callable[[Buffer], Stmt]) -> Stmt:
+def _spilled_first(acc: Buffer, finish: Callable[[Buffer], Stmt]) -> Stmt:
     """An epilogue that reloads the sums of a tile from memory, where a loop can index them. It is for epilogues that
     are much longer than the spill, and would be written out for all sums."""
     (rows, columns), j = acc.shape, Var("j")

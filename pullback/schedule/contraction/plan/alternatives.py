@@ -13,8 +13,6 @@ from dataclasses import replace
 from pullback.ir.errors import InternalError
 from pullback.schedule.contraction.plan.blocking import Draft, Rows
 from pullback.schedule.contraction.plan.counts import region_bytes
-from pullback.schedule.contraction.plan.runs import run_length
-from pullback.schedule.contraction.plan.tap_columns import tap_length
 from pullback.schedule.contraction.plan.task_order import order_of_sums
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.tiles import Tile, tiles
@@ -46,7 +44,7 @@ def _with(problem: Problem, draft: Draft, choice: Choice) -> Draft | None:
     rows = tuple((problem.outputs[k], count) for k, count in choice.rows)
     if [v for v, _ in rows] != [v for v, _ in draft.rows]:
         return None
-    steps = dict.fromkeys(problem.outputs, 1) | _steps(problem, draft, rows, choice.columns)
+    steps = dict.fromkeys(problem.outputs, 1) | _steps(draft, rows, choice.columns)
     covers = dict(zip(problem.outputs, choice.covers, strict=True))
     for v, cover in covers.items():
         extent = problem.extents[v]
@@ -67,10 +65,6 @@ def other_tiles(problem: Problem, draft: Draft, most: int = 8) -> list[Choice]:
     v, own = draft.rows[0]  # the counts of the axes after it stay
     others = math.prod(count for _, count in draft.rows) // own
     rows, columns = problem.extents[v] * others, problem.extents[draft.column]
-    if draft.run is not None:
-        columns = run_length(problem, draft.b, draft.inner)
-    if draft.taps is not None:
-        columns = tap_length(problem, draft)
     found: list[Choice] = []
     for _, tile in sorted(tiles(rows, columns, lanes, machine.registers), key=lambda t: t[0]):
         count, rest = divmod(tile.rows, others)
@@ -88,19 +82,17 @@ def other_tiles(problem: Problem, draft: Draft, most: int = 8) -> list[Choice]:
 def _covering(problem: Problem, draft: Draft, counts: list[int], columns: int) -> Choice:
     """A choice with this tile whose tasks are as large as before, in whole tiles."""
     rows = tuple((v, count) for (v, _), count in zip(draft.rows, counts, strict=True))
-    steps, covers = _steps(problem, draft, rows, columns), []
+    steps, covers = _steps(draft, rows, columns), []
     for v in problem.outputs:
         step, extent = steps.get(v, 1), problem.extents[v]
-        old = draft.inner[v] if draft.has_region or draft.has_round else step
+        old = draft.inner[v] if draft.has_region else step
         covers.append(min(extent, -(-old // step) * step))
     return Choice(tuple((problem.outputs.index(v), count) for v, count in rows), columns, tuple(covers))
 
 
-def _steps(problem: Problem, draft: Draft, rows: Rows, columns: int) -> dict[Var, int]:
-    """How far a register tile of these rows and columns reaches along its axes; running rows are taken as wholes, and
-    so are the channels of all taps."""
-    whole = {draft.column, draft.taps} if draft.run is not None or draft.taps is not None else set()
-    return dict(rows) | {draft.column: columns} | {v: problem.extents[v] for v in whole if v is not None}
+def _steps(draft: Draft, rows: Rows, columns: int) -> dict[Var, int]:
+    """How far a register tile of these rows and columns reaches along its axes."""
+    return dict(rows) | {draft.column: columns}
 
 
 def other_tasks(problem: Problem, draft: Draft) -> Iterator[Choice]:
@@ -108,7 +100,7 @@ def other_tasks(problem: Problem, draft: Draft) -> Iterator[Choice]:
     if not draft.has_region or draft.lane_axis is not None:
         return
     choice = choice_of(problem, draft)
-    steps = _steps(problem, draft, draft.rows, draft.tile.columns)
+    steps = _steps(draft, draft.rows, draft.tile.columns)
     for k, v in enumerate(problem.outputs):
         step, extent, cover = steps.get(v, 1), problem.extents[v], draft.inner[v]
         for size in (cover * 2, -(-cover // 2)):

@@ -24,7 +24,6 @@ class Packing(Enum):
 
     DIRECT = "direct"  # from memory, where it lies
     REGION = "region"  # each task packs, or computes, the box that it reads
-    ROUND = "round"  # each round of a task packs what it reads
     PANELS = "panels"  # packed as a whole beforehand, in blocks of the tile's columns or rows
     TRANSPOSED = "transposed"  # packed as a whole beforehand, the tile's rows innermost
 
@@ -56,17 +55,10 @@ class Draft:
     inner: Mapping[Var, int]
     split_k: int | None = None
     lane_axis: Var | None = None  # the vector axis, if it is one of the sum: each accumulator is a vector of one sum
-    run: Var | None = None  # the axis of an image's rows, if vectors and columns of a tile go on from one to the next
-    taps: Var | None = None  # that of a filter's taps, likewise
 
     @property
     def has_region(self) -> bool:
         return Packing.REGION in self.packing.values()
-
-    @property
-    def has_round(self) -> bool:
-        """Whether each round of a task packs what it reads of a factor."""
-        return Packing.ROUND in self.packing.values()
 
     def revised(self, **changes: Any) -> Draft:
         """A draft with other values of these fields."""
@@ -107,21 +99,6 @@ class Skip:
         return first, maximum(minimum(end, self.extent) - first, 0)
 
 
-@dataclass(frozen=True)
-class Flat:
-    """Of a region whose last two axes are one in memory, so that vectors go on from a row to the next one.
-
-    ``length``: columns from the first result of a task to its last one, in whole vectors; ``row``: elements from row to
-    row; ``shared``: zeros at the end of a row that are those at the beginning of the next one; ``apart``: rows from one
-    that is read to the next.
-    """
-
-    length: int
-    row: int
-    shared: int = 0
-    apart: int = 1
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Blocking(Draft):
     """A draft whose decisions are all taken, and what follows from them: the orders of axes are outermost first."""
@@ -131,11 +108,7 @@ class Blocking(Draft):
     round_count: int  # of a whole sum
     task_order: tuple[Var, ...]  # axes of the result as tasks go through them
     tile_order: tuple[Var, ...]  # and as the register tiles of a task do
-    term_order: tuple[Var, ...]  # axes of the sum as a register tile goes through its terms
     outermost: Var | None  # the first axis of several blocks as tasks go through them
     thread_private: frozenset[Factor]  # packed as a whole by each thread for itself
     widened: frozenset[Factor]  # read directly from a copy in the accumulator's type, made beforehand
-    packed_by_tile: frozenset[Factor]  # by rounds, each tile's part in lines of its own
     skips: Mapping[Var, Skip]
-    prefetches_columns: bool  # some terms ahead
-    flat: Flat | None

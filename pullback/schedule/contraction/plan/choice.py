@@ -8,12 +8,10 @@ import math
 
 from pullback.schedule.contraction.plan.blocking import Draft, Packing
 from pullback.schedule.contraction.plan.cost import cost
-from pullback.schedule.contraction.plan.counts import copies, partial_bytes, round_count
-from pullback.schedule.contraction.plan.k_rounds import is_packed_by_rounds, k_blocked, rows_together
-from pullback.schedule.contraction.plan.one_pass import is_streamed, read_once, streamed
+from pullback.schedule.contraction.plan.counts import partial_bytes, round_count
+from pullback.schedule.contraction.plan.k_rounds import k_blocked, rows_together
+from pullback.schedule.contraction.plan.one_pass import read_once
 from pullback.schedule.contraction.plan.packing import (
-    is_copied_by_tasks,
-    may_be_copied_by_tasks,
     packing_of_columns,
     packing_of_rows,
     plain_packing,
@@ -22,15 +20,13 @@ from pullback.schedule.contraction.plan.packing import (
 from pullback.schedule.contraction.plan.register_tiles import register_tiles
 from pullback.schedule.contraction.plan.split_k import (
     divided,
-    in_own_lines,
     is_better_split,
-    split_for_locality,
     split_over_tasks,
     with_split_k,
 )
-from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, fitting, partial_sums
+from pullback.schedule.contraction.plan.tasks import fitting, partial_sums
 from pullback.schedule.contraction.plan.vector_axis import vector_axes
-from pullback.schedule.contraction.problem.memory import distance, elements
+from pullback.schedule.contraction.problem.memory import distance
 from pullback.schedule.contraction.problem.problem import Problem
 from pullback.schedule.contraction.problem.widen import pays_to_widen
 from pullback.tir import Var
@@ -49,8 +45,8 @@ def _best(problem: Problem) -> Draft | None:
     """The vector axis that is the cheapest at first sight, unless a look at all blockings finds a better one."""
     axes = vector_axes(problem)
     best = _along(problem, axes[0]) if axes else None
-    if best is None or not _is_doubtful(problem, best):
-        return best
+    if best is None:
+        return None
     others = [d for d in (_along(problem, v) for v in axes[1:]) if d is not None]
     other = min((d for d in others if _is_steady(problem, d)), key=lambda d: cost(problem, d), default=best)
     better = problem.figures.other_axis[is_of_matrices(problem)]
@@ -68,16 +64,7 @@ def _along(problem: Problem, column: Var) -> Draft | None:
         return None  # a matrix times a vector: sums along the rows of memory need no transposed copy
     row_axes = sorted(row_axes, key=lambda v: (distance(problem, a, v), -row_axes.index(v)))
     tilings = register_tiles(problem, a, row_axes, column)
-    own = packing | {b: Packing.REGION}
-    found = None
-    if may_be_copied_by_tasks(b, packing[b]) and not is_packed_by_rounds(problem, b, column, packing[b]):
-        # many tasks, or at least as many as are worth their while
-        tried = (fitting(problem, tilings, column, own, lanes, n) for n in (TASKS, enough_tasks(problem)))
-        found = next((f for f in tried if f is not None and is_copied_by_tasks(problem, a, b, f[-1])), None)
-    if found is not None:
-        packing = own
-    else:
-        found = fitting(problem, tilings, column, packing, lanes)
+    found = fitting(problem, tilings, column, packing, lanes)
     rows, tile, inner = found or (*tilings[0], None)
     packing[a] = packing_of_rows(problem, a, rows, packing[a])
     partial = Draft(column, a, b, rows, tile, packing, partial_sums(problem, rows, tile, column, packing, lanes))
@@ -94,19 +81,7 @@ def _divided(problem: Problem, partial: Draft, whole: Draft) -> Draft | None:
         return None  # what comes before the sum is better kept in memory than computed again and again
     if whole is partial or is_better_split(problem, whole, partial):
         return with_split_k(problem, partial)
-    if (apart := split_for_locality(problem, whole, partial)) is not None:
-        return apart
-    found = streamed(problem, divided(problem, whole))
-    if not is_streamed(problem, found):
-        found = rows_together(problem, k_blocked(problem, found))
-    return in_own_lines(problem, found)
-
-
-def _is_doubtful(problem: Problem, draft: Draft) -> bool:
-    """Whether another vector axis may well be better."""
-    is_full = problem.extents[draft.column] > problem.lanes // 2
-    is_good = is_full and _is_steady(problem, draft) and not _packs_again(problem, draft)
-    return not is_good or is_of_matrices(problem) or problem.figures.compares_axes
+    return rows_together(problem, k_blocked(problem, divided(problem, whole)))
 
 
 def is_of_matrices(problem: Problem) -> bool:
@@ -117,16 +92,8 @@ def is_of_matrices(problem: Problem) -> bool:
 def _is_steady(problem: Problem, draft: Draft) -> bool:
     """Whether the sums are not spilled and reloaded after a few terms already, time and again, or once, if they are
     then reloaded from beyond L2."""
-    if is_streamed(problem, draft):
-        return True  # they are, and :func:`cost` knows it
     terms = math.prod(draft.inner[k] for k in problem.reduced)
     is_far = 2 * partial_bytes(problem, draft) > problem.group.machine.second_bytes
     is_once = round_count(problem, draft.inner) <= (draft.split_k or 1)
     few = problem.figures.spill_terms_far if is_far else problem.figures.spill_terms
     return terms >= min(few, problem.depth) or (is_once and not is_far)
-
-
-def _packs_again(problem: Problem, draft: Draft) -> bool:
-    """Whether tasks pack the same elements of a window into their regions so often that it counts."""
-    again = sum(n - elements(problem, f) for f, n in copies(problem, draft.packing, draft.inner).items() if f.is_window)
-    return problem.figures.transpose * again > problem.work / 10

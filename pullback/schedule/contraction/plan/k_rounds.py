@@ -1,35 +1,23 @@
 """K-blocking: a task takes some terms of a long sum at a time, a round, for as many rows and columns as let what these
 share stay in the caches, and spills its sums from round to round (Goto & van de Geijn 2008). Their order stays the
 same.
-
-What a round reads of a matrix that exceeds L2 it packs, if tiles would take a part of each line; not so where L1 holds
-whole lines of both matrices.
 """
 
 from __future__ import annotations
 
 import math
-from functools import partial
 
 from pullback.schedule.contraction.figures import KBlock
 from pullback.schedule.contraction.plan.blocking import Draft, Packing, Rows
 from pullback.schedule.contraction.plan.counts import FEW_TILES, matrix_count, round_count, task_count, tasks_of_rows
-from pullback.schedule.contraction.plan.packing import is_one_vector
-from pullback.schedule.contraction.plan.task_order import divides_copies
-from pullback.schedule.contraction.plan.tasks import TASKS, enough_tasks, even
-from pullback.schedule.contraction.problem.memory import distance, elements, exceeds_l2
+from pullback.schedule.contraction.plan.tasks import TASKS, even
+from pullback.schedule.contraction.problem.memory import elements, exceeds_l2
 from pullback.schedule.contraction.problem.problem import Factor, Problem
-from pullback.schedule.contraction.problem.widen import pays_to_widen
 from pullback.tir import Var
 from pullback.tir.caches import PAGE
 from pullback.tir.expr import nbytes
 
 PANEL_ROWS = 64  # that a task multiplies with panels of columns, at the most
-_APART = 256  # bytes from line to line, so that few of those that a tile reads are in one page
-_RUN = 48  # contiguous elements that a round packs, at the least
-# Terms of a round of whole lines, at the least, beside packing and without: for fewer, spills and reloads cost more
-# than packing does, and than lines that are read again and again from farther caches.
-_FEW_LINES = 16, 32
 _MANY_TASKS = 32  # so many that threads have even shares of such blocks
 _MOST_PANELS = 4  # that a task multiplies, at the most (8: 1.03 of the time)
 
@@ -46,11 +34,6 @@ def k_blocked(problem: Problem, draft: Draft) -> Draft:
     caches."""
     if draft.split_k is not None or draft.a.is_window or draft.b.is_window or draft.has_region:
         return draft
-    packing, whole = _packing(problem, draft), _of_whole_lines(problem, draft)
-    if whole is not None and whole.inner[problem.reduced[0]] >= _FEW_LINES[packing is None]:
-        return whole
-    if packing is not None:
-        return packing
     if not _is_across_pages(problem, draft) and not _is_deep(problem, draft):
         return draft
     inner = round_of(problem, draft, TASKS, _limits(problem, draft))
@@ -75,14 +58,9 @@ def round_of(problem: Problem, draft: Draft, least: int, most: KBlock) -> dict[V
     factors = ((draft.b, most.columns), (draft.a, most.rows))
     for (v, step), (factor, limit) in zip(steps, factors, strict=False):
         inner[v] = even(problem.extents[v], limit // (depth * nbytes(factor.dtype)), step)
-    size, column = nbytes(problem.anchor.dtype), draft.column
-    narrow = problem.extents[column]
-    if divides_copies(problem, draft):
-        narrow = max(draft.tile.columns, narrow // problem.figures.threads)  # enough to divide columns among threads
+    size = nbytes(problem.anchor.dtype)
     while task_count(problem, inner) < least or size * math.prod(inner[v] for v, _ in steps) > most.sums:
         v, step = max(steps, key=lambda s: inner[s[0]] // s[1])
-        if inner[column] > narrow:
-            v, step = steps[0]
         if inner[v] <= step:
             break
         inner[v] = even(problem.extents[v], inner[v] // 2, step)
@@ -94,79 +72,9 @@ def _steps(draft: Draft) -> Rows:
     return ((draft.column, draft.tile.columns), *draft.rows[-1:])
 
 
-def _packing(problem: Problem, draft: Draft) -> Draft | None:
-    """Rounds that pack what they read of factors of which tiles would read a part of each line, from page to page; None
-    where no packing pays."""
-    a, b, packing, figures = draft.a, draft.b, draft.packing, problem.figures
-    own = [b] if is_packed_by_rounds(problem, b, draft.column, packing[b]) else []
-    is_of_batch = packing[b] is not Packing.PANELS and matrix_count(problem) > 1
-    # All panels of a batch would be as far away.
-    plain = (Packing.DIRECT, Packing.PANELS) if is_of_batch else (Packing.DIRECT,)
-    rows = draft.rows if len(draft.rows) == 1 and packing[a] in plain else Rows()
-    if figures.rounds_of_both:
-        rows = tuple((v, step) for v, step in rows if is_one_vector(step))
-    if _leaves_widened(problem, draft) or any(is_packed_by_rounds(problem, a, v, Packing.DIRECT) for v, _ in rows):
-        own.append(a)
-    if not own:
-        return None
-    if figures.rounds_of_both and b not in own:
-        own += [b] if is_packed_by_rounds(problem, b, draft.column, packing[b], is_beside=True) else []
-    least = max(figures.threads, enough_tasks(problem) // 2)  # larger ones pack less
-    inner = round_of(problem, draft, least, figures.packed_k_block)
-    runs = [min(f.axes, key=partial(distance, problem, f)) for f in own]
-    is_long = all(inner[v] >= min(_RUN, problem.extents[v]) for v in runs)
-    return draft.revised(inner=inner, packing={**packing, **dict.fromkeys(own, Packing.ROUND)}) if is_long else None
-
-
-def _of_whole_lines(problem: Problem, draft: Draft) -> Draft | None:
-    """Rounds of as many terms as L1 holds lines of both factors, if these are whole lines of matrices: so memory is
-    read as it comes, and nothing packed (on znver3, of the time with packing, 14 x 128 x 128 sums of 512 terms 0.74, 26
-    x 14 x 263 of 356 terms 0.72; without any, 50 x 40 x 40 of 300 terms 0.74, 64 x 64 x 64 of 64 0.79). None where
-    there are too many sums."""
-    if len(problem.reduced) != 1 or not problem.figures.whole_lines:
-        return None
-    (k,), factors, extents = problem.reduced, (draft.a, draft.b), problem.extents
-    lines = {v: f for f in factors for v in problem.outputs if v in f.axes and f.strides[v] == 1}
-    are_whole = all(f.strides.get(k) == extents[v] for v, f in lines.items()) and {*lines.values()} == {*factors}
-    are_read = all(f.is_input and f.dtype == f.source.dtype for f in factors)
-    sums = math.prod(extents[v] for v in lines) * nbytes(problem.anchor.dtype)
-    if len(lines) != 2 or not are_whole or not are_read or sums > problem.figures.whole_line_sums:
-        return None
-    terms = problem.figures.l1 // sum(extents[v] * nbytes(f.source.dtype) for v, f in lines.items())
-    inner = {**draft.inner, **{v: extents[v] for v in lines}, k: even(extents[k], terms, 1)}
-    if task_count(problem, inner) < enough_tasks(problem) // 2:
-        return None
-    return draft.revised(inner=inner, packing={**draft.packing, **dict.fromkeys(factors, Packing.DIRECT)})
-
-
-def is_packed_by_rounds(problem: Problem, factor: Factor, along: Var, scheme: Packing, is_beside: bool = False) -> bool:
-    """Whether a factor, whose tiles lie along this axis, is packed round by round rather than read in this way: it is
-    large, its lines lie apart, and it is read often enough. Panels are better, but for those of a large batch.
-    ``is_beside``: the other one is packed. Then it need not be large."""
-    if are_in_l2(problem, scheme) or scheme not in (Packing.DIRECT, Packing.PANELS):
-        return False
-    if not factor.is_input or factor.is_window or factor.strides.get(along) != 1:
-        return False
-    figures, size = problem.figures, nbytes(factor.source.dtype)
-    apart = min((distance(problem, factor, k) for k in problem.reduced), default=0) * size
-    is_reused = problem.work > figures.round_readers * elements(problem, factor)
-    if apart < _APART or not is_reused or problem.depth < figures.round_terms:
-        return False
-    if scheme is Packing.DIRECT:
-        return is_beside or is_far_matrix(problem, factor)
-    return elements(problem, factor) * size > figures.l3_batch
-
-
 def is_far_matrix(problem: Problem, factor: Factor) -> bool:
     """Whether a matrix does not stay in L2."""
     return not factor.is_window and exceeds_l2(problem, factor)
-
-
-def _leaves_widened(problem: Problem, draft: Draft) -> bool:
-    """Whether the rows' factor is of a half type, and a widened copy of it would leave L2."""
-    a = draft.a
-    is_widened = draft.packing[a] is Packing.DIRECT and pays_to_widen(problem, a)
-    return is_widened and elements(problem, a) * nbytes(a.dtype) > problem.figures.leaves_l2
 
 
 def _is_across_pages(problem: Problem, draft: Draft) -> bool:
@@ -182,7 +90,7 @@ def _is_across_pages(problem: Problem, draft: Draft) -> bool:
 def are_in_l2(problem: Problem, scheme: Packing) -> bool:
     """Whether columns are read in panels that come from L2: those of a single product, with tiles that have so much to
     compute meanwhile."""
-    return scheme is Packing.PANELS and matrix_count(problem) == 1 and problem.figures.panels_in_l2
+    return scheme is Packing.PANELS and matrix_count(problem) == 1
 
 
 def _column_bytes(problem: Problem, draft: Draft) -> int:

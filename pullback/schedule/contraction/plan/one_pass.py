@@ -13,11 +13,9 @@ that of whole sums. (On two threads, of the time of packing, or of short pieces 
 
 from __future__ import annotations
 
-import math
-
 from pullback.schedule.contraction.plan.blocking import Draft, Packing
-from pullback.schedule.contraction.plan.counts import FEW_TILES, matrix_count, round_count, rows_of, tasks_of_rows
-from pullback.schedule.contraction.plan.tasks import PARTS, even, grow
+from pullback.schedule.contraction.plan.counts import matrix_count, rows_of
+from pullback.schedule.contraction.plan.tasks import even
 from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.contraction.problem.widen import pays_to_widen
@@ -32,13 +30,12 @@ _LONG, _SHORT = (512, 32), (192, 128)
 _SOME_ROWS = 24
 _NARROW = 192  # columns of a task, at the least: with fewer for each thread, long sums are split instead
 _APART = 1024  # bytes from line to line of the matrix: a round of shorter ones would have all of each
-_LINES = 8  # that prefetchers follow at a time
 
 
 def is_read_once(problem: Problem, b: Factor, column: Var) -> bool:
     """Whether few rows read a large matrix where it lies."""
     is_plain = b.is_input and not b.is_window and b.strides.get(column) == 1 and not pays_to_widen(problem, b)
-    if not is_plain or not problem.figures.reads_once or len(problem.reduced) != 1 or matrix_count(problem) > 1:
+    if not is_plain or len(problem.reduced) != 1 or matrix_count(problem) > 1:
         return False
     size = nbytes(b.source.dtype)
     is_far = elements(problem, b) * size > 2 * problem.group.machine.second_bytes  # where two threads keep half each
@@ -62,43 +59,3 @@ def read_once(problem: Problem, draft: Draft) -> Draft | None:
     width = even(problem.extents[column], most, draft.tile.columns)
     inner = {**draft.inner, **rows, column: width, term: even(problem.extents[term], terms, 1)}
     return draft.revised(inner=inner)
-
-
-def streamed(problem: Problem, draft: Draft) -> Draft:
-    """Where few rows read a matrix of long lines, a task takes some lines at a time, for many columns: column by column
-    it would jump from page to page. The sums are kept from round to round, so that their order stays the same, by the
-    task itself unless they are many (8 x 4096 sums of 1024 terms, neither factor contiguous along them: 0.83)."""
-    b, figures = draft.b, problem.figures
-    is_direct = draft.packing[b] is Packing.DIRECT and not draft.has_region
-    if len(problem.reduced) != 1 or draft.split_k is not None or not is_direct:
-        return draft
-    (term,) = problem.reduced
-    line = b.strides.get(term, 0) * nbytes(b.source.dtype)
-    is_long = line >= figures.far_line and line * problem.extents[term] >= figures.streamed
-    if tasks_of_rows(problem, b, draft.inner) > FEW_TILES or not is_long:
-        return draft
-    rows = {v: problem.extents[v] for v in problem.outputs if v not in b.axes}
-    inner = {**draft.inner, **rows, term: min(_LINES, problem.extents[term])}
-    grow(problem, draft.column, inner, draft.packing, draft.tile.columns, PARTS)
-    if inner[draft.column] < 4 * draft.tile.columns:
-        return draft
-    sums = math.prod(inner[v] for v in problem.outputs) * nbytes(problem.anchor.dtype)
-    return draft.revised(inner=inner, split_k=1 if sums > figures.stack_sums else None)
-
-
-def is_streamed(problem: Problem, draft: Draft) -> bool:
-    """Whether tasks take a matrix some lines at a time, as :func:`streamed` has it."""
-    is_plain = draft.split_k in (None, 1) and not draft.has_region and not draft.has_round
-    if not is_plain or len(problem.reduced) != 1:
-        return False
-    return draft.inner[problem.reduced[0]] <= _LINES and round_count(problem, draft.inner) > 1
-
-
-def crosses_pages(problem: Problem, draft: Draft) -> bool:
-    """Whether tiles read the rows' factor, a matrix beyond the reach of the TLB, from page to page, a part of each
-    line."""
-    a, size = draft.a, nbytes(draft.a.source.dtype)
-    is_direct = draft.packing[a] is Packing.DIRECT and a.is_input
-    if not is_direct or elements(problem, a) * size <= problem.figures.tlb_reach:
-        return False
-    return all(distance(problem, a, k) * size >= problem.figures.far_line for k in problem.reduced if k in a.axes)

@@ -6,24 +6,18 @@ Packing pays where what a tile reads lies so far apart that caches and prefetche
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from pullback.schedule.contraction.plan.blocking import Draft, Packing, Rows
-from pullback.schedule.contraction.plan.counts import matrix_count, rows_of, task_count, tasks_of_rows
+from pullback.schedule.contraction.plan.blocking import Packing, Rows
 from pullback.schedule.contraction.plan.one_pass import is_read_once
-from pullback.schedule.contraction.plan.tasks import enough_tasks
-from pullback.schedule.contraction.problem.memory import distance, elements
+from pullback.schedule.contraction.problem.memory import elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.schedule.contraction.problem.widen import pays_to_widen
 from pullback.tir import Var
-from pullback.tir.caches import LINE, NEAR, PAGE
+from pullback.tir.caches import LINE, NEAR
 from pullback.tir.expr import nbytes
 from pullback.tir.pairs import DTYPE
 
 _FEW_ROWS = 24  # that read the same columns: more make up for packing where lines compete for few sets of a cache
-_SOME_ROWS = 128  # likewise, where lines leave L1
-_SOME_LINES = 128  # of contiguous rows, one for each term: more leave L1 before their rest is read
-_WIDER = 4 / 3  # of a tile's rows: the widest vector that packs them at once
 
 
 def roles(problem: Problem, column: Var) -> tuple[Factor, Factor]:
@@ -58,7 +52,7 @@ def packing_of_rows(problem: Problem, a: Factor, rows: Rows, plain: Packing) -> 
     is_one = plain is Packing.DIRECT and len(rows) == 1  # axis, which panels take
     if _is_scattered(problem, a, rows):  # transposed, tiles would read a part of each line, and no run of lines
         return Packing.PANELS if is_one else Packing.TRANSPOSED  # (21 convolutions: panels 0.96 of that, up to 0.84)
-    return Packing.PANELS if is_one and (_is_apart(problem, a) or _leaves_l1(problem, a)) else plain
+    return Packing.PANELS if is_one and _is_apart(problem, a) else plain
 
 
 def _is_apart(problem: Problem, factor: Factor) -> bool:
@@ -71,20 +65,9 @@ def _is_apart(problem: Problem, factor: Factor) -> bool:
     apart, count = _apart(terms, factor), elements(problem, factor)
     if math.prod(problem.extents[k] for k in terms) > figures.l2_lines(apart):
         return problem.work >= _FEW_ROWS * count
-    own = count * size // (matrix_count(problem) if figures.panels_per_matrix else 1)
-    is_large = apart >= figures.panels_apart and own > figures.panels_size
+    most = min(figures.panels_size, problem.group.machine.second_bytes)
+    is_large = apart >= figures.panels_apart and count * size > most
     return is_large and problem.work >= figures.panels_readers * count
-
-
-def _leaves_l1(problem: Problem, a: Factor) -> bool:
-    """Whether rows are contiguous, so that each term is in another line, and too many of these come before the next
-    rows read the rest of them."""
-    if a.is_window or not a.is_input or not problem.figures.panels_of_rows:
-        return False
-    terms = _terms(problem, a)
-    lines = math.prod(problem.extents[k] for k in terms)
-    is_wide = LINE <= _apart(terms, a) < PAGE and lines >= _SOME_LINES
-    return is_wide and problem.work >= _SOME_ROWS * elements(problem, a)
 
 
 def _terms(problem: Problem, factor: Factor) -> list[Var]:
@@ -94,26 +77,6 @@ def _terms(problem: Problem, factor: Factor) -> list[Var]:
 def _apart(terms: list[Var], factor: Factor) -> int:
     """Bytes from term to term."""
     return min((abs(factor.strides[k]) for k in terms), default=0) * nbytes(factor.source.dtype)
-
-
-def may_be_copied_by_tasks(b: Factor, scheme: Packing) -> bool:
-    """Whether a task could pack its own part of what would be packed as a whole: no more than it reads."""
-    if scheme is not Packing.PANELS or b.windows is None:
-        return False
-    return all(abs(c) == 1 for window in b.windows for c in window.terms.values())
-
-
-def is_copied_by_tasks(problem: Problem, a: Factor, b: Factor, inner: Mapping[Var, int]) -> bool:
-    """Whether each of these tasks packs the columns that it reads: if it alone reads them, and few rows read a large
-    matrix, or all rows stay in L2, through which they pass for each task. Then columns stay there too, and no thread
-    waits for lines that another one wrote."""
-    if tasks_of_rows(problem, b, inner) > 1:
-        return False
-    size = math.prod(b.source.shape) * nbytes(b.source.dtype)
-    if rows_of(problem, b) <= _FEW_ROWS and size > problem.figures.streamed:
-        return True
-    own = elements(problem, a) // matrix_count(problem) * nbytes(a.source.dtype)
-    return task_count(problem, inner) >= enough_tasks(problem) and own <= problem.group.machine.second_bytes // 2
 
 
 def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
@@ -127,15 +90,3 @@ def _is_scattered(problem: Problem, a: Factor, rows: Rows) -> bool:
     between = math.prod(count for _, count in own) * problem.extents[term]
     is_near = between * min(step * nbytes(a.source.dtype), LINE) <= NEAR
     return step > 1 and not is_near and problem.work >= problem.figures.gather * elements(problem, a)
-
-
-def is_packed_by_tile(problem: Problem, draft: Draft, factor: Factor) -> bool:
-    """Whether a round packs each tile's columns or rows in lines of their own: those that are innermost in memory, if a
-    vector packs them at once."""
-    last = min(reversed([*factor.axes]), key=lambda v: distance(problem, factor, v))
-    return last is draft.column or (last in dict(draft.rows) and is_one_vector(dict(draft.rows)[last]))
-
-
-def is_one_vector(rows: int) -> bool:
-    """Whether one vector packs so many rows, of which a tile then reads one term after the other."""
-    return 1 << (rows - 1).bit_length() <= _WIDER * rows

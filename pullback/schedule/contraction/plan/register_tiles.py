@@ -22,14 +22,12 @@ def register_tiles(problem: Problem, a: Factor, row_axes: list[Var], column: Var
     """
     columns, registers = problem.extents[column], problem.group.machine.registers
     found: list[tuple[float, Rows, Tile]] = []
-    for k, v in enumerate(row_axes):
+    for v in row_axes:
         extent = problem.extents[v]
         own = replace(reads(problem, a, extent), far=_is_far(problem, a, v))
         cycles, tile = best_tile(extent, columns, problem.lanes, registers, _most_rows(problem, a, v), own)
         rows = ((v, tile.rows),)
         found.append((cycles / extent + _store_cycles(problem, column, rows), rows, tile))
-        if tile.rows == extent and k + 1 < len(row_axes):
-            found += _two_axes(problem, a, (row_axes[k + 1], v), column)
     if not found:
         found.append((0.0, (), best_tile(1, columns, problem.lanes, registers)[1]))
     best: list[tuple[Rows, Tile]] = []
@@ -45,8 +43,7 @@ def reads(problem: Problem, a: Factor, rows: int) -> Reads:
     """How tiles of a block of rows read the other factor."""
     (b,) = (f for f in problem.factors if f is not a)
     every = math.prod(problem.extents[v] for v in problem.outputs if v not in b.axes)
-    again = every > rows and problem.figures.rereads_columns
-    return Reads(b.is_window, again, plain=not (a.is_window or b.is_window))
+    return Reads(b.is_window, every > rows, plain=not (a.is_window or b.is_window))
 
 
 def _is_far(problem: Problem, a: Factor, v: Var) -> bool:
@@ -101,19 +98,3 @@ def more_rows(problem: Problem, rows: Rows, tile: Tile, columns: set[Var]) -> tu
 def _joined(problem: Problem, v: Var, count: int, rows: Rows) -> Rows:
     """One more axis of rows. Only the last axis may have a remainder, so that one must come after all others."""
     return ((v, count), *rows) if problem.extents[v] % count == 0 else (*rows, (v, count))
-
-
-def _two_axes(problem: Problem, a: Factor, axes: tuple[Var, Var], column: Var) -> list[tuple[float, Rows, Tile]]:
-    """Tiles of all of a short axis, the last one, and some of the one before it."""
-    before, last = axes
-    extent, columns, registers = problem.extents[last], problem.extents[column], problem.group.machine.registers
-    found = []
-    for count in range(2, min(problem.extents[before], registers // extent) + 1):
-        rows = count * extent
-        cycles, tile = best_tile(rows, columns, problem.lanes, registers, reads=reads(problem, a, rows))
-        if tile.rows == rows:
-            blocks = -(-problem.extents[before] // count)
-            cost = cycles * blocks / (problem.extents[before] * extent)
-            joined = _joined(problem, before, count, ((last, extent),))
-            found.append((cost + _store_cycles(problem, column, joined), joined, tile))
-    return found

@@ -31,8 +31,7 @@ def skips_of(problem: Problem, draft: Draft) -> dict[Var, Skip]:
         for d, (window, step) in enumerate(zip(factor.windows or (), factor.steps, strict=False)):
             bounds = zero_outside(factor.source, d)
             taps = [k for k in problem.reduced if k in window.terms]
-            columns = {draft.column, draft.taps} & window.terms.keys()
-            if bounds is None or len(taps) != 1 or taps[0] not in whole or columns:
+            if bounds is None or len(taps) != 1 or taps[0] not in whole or draft.column in window.terms:
                 continue
             rest = Affine({v: c for v, c in window.terms.items() if v is not taps[0]}, window.const)
             if any(v not in problem.outputs for v in rest.terms):

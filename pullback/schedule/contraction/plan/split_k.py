@@ -5,9 +5,7 @@ A task keeps its sums from round to round, so that rounds don't change the order
 
 from __future__ import annotations
 
-import math
-
-from pullback.schedule.contraction.plan.blocking import Draft, Packing, packed
+from pullback.schedule.contraction.plan.blocking import Draft, Packing
 from pullback.schedule.contraction.plan.counts import (
     copies,
     matrix_count,
@@ -19,28 +17,13 @@ from pullback.schedule.contraction.plan.counts import (
     tasks_of_rows,
 )
 from pullback.schedule.contraction.plan.k_rounds import round_of
-from pullback.schedule.contraction.plan.task_order import is_thread_private
-from pullback.schedule.contraction.plan.tasks import PARTS, TASKS, moves_with_others, partial_sums
+from pullback.schedule.contraction.plan.tasks import PARTS, TASKS, partial_sums
 from pullback.schedule.contraction.problem.memory import elements
 from pullback.schedule.contraction.problem.problem import Problem
-from pullback.schedule.cost import worth_threads
-from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 
 _LEAST_SPLIT_DEPTH = 512  # terms of a partial sum, at the least
 _FEW_COPIES = 8  # tasks that pack the same elements, at the most
-
-
-def divided(problem: Problem, draft: Draft) -> Draft:
-    """Few and long sums are divided into partial sums."""
-    if draft.has_region:
-        return draft
-    wanted = min(-(-TASKS // task_count(problem, draft.inner)), problem.depth // _LEAST_SPLIT_DEPTH)
-    if wanted < 2 or problem.extents[problem.reduced[0]] < wanted:
-        return draft
-    outer = problem.reduced[0]
-    inner = {**draft.inner, outer: -(-problem.extents[outer] // wanted)}
-    return draft.revised(inner=inner, split_k=round_count(problem, inner))
 
 
 def split_over_tasks(problem: Problem, draft: Draft) -> Draft | None:
@@ -75,73 +58,24 @@ def is_better_split(problem: Problem, whole: Draft, partial: Draft) -> bool:
     """Whether so many tasks pack the same elements that partial sums of a few terms take less, without that."""
     if not (whole.a.is_window or whole.b.is_window) or part_count(problem, partial.inner) < PARTS:
         return False
-    return _saved(problem, whole, partial) > problem.work / 10
-
-
-def _saved(problem: Problem, whole: Draft, partial: Draft) -> int:
-    """FMAs that partial sums save of packing."""
     spilled = result_count(problem) * round_count(problem, partial.inner)
     packed = sum(copies(problem, whole.packing, whole.inner).values())
     packed -= sum(copies(problem, partial.packing, partial.inner).values())
     figures = problem.figures
     pack = figures.pack if problem.group.machine.vectors else figures.pack_scalar
-    return pack * packed - figures.spill * spilled
+    return pack * packed - figures.spill * spilled > problem.work / 10
 
 
-def split_for_locality(problem: Problem, whole: Draft, partial: Draft) -> Draft | None:
-    """Partial sums, if they take less because each thread then reads what it packed itself, or has something to do."""
-    figures = problem.figures
-    idle = problem.work // 2 if task_count(problem, whole.inner) == 1 else 0  # of the second of two threads
-    gain = figures.hand_over * _shared(problem, whole) + idle
-    if not gain or not worth_threads(problem.nanoseconds):
-        return None
-    partial = in_shorter_rounds(problem, partial)
-    found = with_split_k(problem, partial)
-    sums = result_count(problem) * (found.split_k or 1)
-    gain -= figures.hand_over_sum * sums + figures.reread_l2 * _read_again(problem, partial)
-    is_better = _saved(problem, whole, partial) + gain > problem.work / 10
-    return found if is_better and (found.split_k or 1) > 1 else None
-
-
-def in_shorter_rounds(problem: Problem, partial: Draft) -> Draft:
-    """Rounds that are short enough to be parts for all threads."""
-    inner = dict(partial.inner)
-    for k in problem.reduced:
-        wanted = -(-PARTS // part_count(problem, inner))
-        inner[k] = -(-inner[k] // wanted)
-    return partial.revised(inner=inner)
-
-
-def _shared(problem: Problem, draft: Draft) -> float:
-    """Elements that one thread packs and another one reads, about: of factors that are packed as a whole, unless each
-    thread packs them for itself, or tasks divide their products or their panels among threads, too."""
-    whole = packed(draft.packing, Packing.PANELS, Packing.TRANSPOSED)
-    if draft.inner[draft.column] < problem.extents[draft.column]:
-        whole = [f for f in whole if f is not draft.b]
-    whole = [f for f in whole if not is_thread_private(problem, f, divided=False)]
-    return sum(elements(problem, f) for f in whole) / matrix_count(problem)
-
-
-def _read_again(problem: Problem, draft: Draft) -> int:
-    """Elements of windows in place that rounds read again, each for some of the taps."""
-    windows = [f for f in packed(draft.packing, Packing.DIRECT) if f.is_window]
-    taps = {k for f in windows for k in problem.reduced if moves_with_others(f, k)}
-    passes = math.prod(-(-problem.extents[k] // draft.inner[k]) for k in taps)
-    return sum(elements(problem, f) for f in windows) * (passes - 1)
-
-
-def in_own_lines(problem: Problem, draft: Draft) -> Draft:
-    """Tasks whose results would be in the same lines of memory, between one another's, store their sums elsewhere, each
-    in lines of its own, and a second loop puts them into place: cores wait long for lines that another writes (the
-    gradient of 47 x 8 x 3 x 3 weights, whose tasks have a row of the kernel each: 63 us, so 45)."""
-    outputs, inner = problem.outputs, draft.inner
-    is_whole = draft.split_k is None and round_count(problem, inner) == 1
-    if not is_whole or draft.column is outputs[-1] or not worth_threads(problem.nanoseconds):
+def divided(problem: Problem, draft: Draft) -> Draft:
+    """Few and long sums are divided into partial sums."""
+    if draft.has_region:
         return draft
-    shared = next((n for n, v in enumerate(outputs) if inner[v] < problem.extents[v]), 0)
-    run = math.prod(problem.extents[v] for v in outputs[shared:]) * nbytes(problem.anchor.dtype)
-    is_alone = math.prod(problem.extents[v] for v in outputs[:shared]) == 1
-    return draft if is_alone or run >= problem.figures.threads * LINE else draft.revised(split_k=1)
+    wanted = min(-(-TASKS // task_count(problem, draft.inner)), problem.depth // _LEAST_SPLIT_DEPTH)
+    if wanted < 2 or problem.extents[problem.reduced[0]] < wanted:
+        return draft
+    outer = problem.reduced[0]
+    inner = {**draft.inner, outer: -(-problem.extents[outer] // wanted)}
+    return draft.revised(inner=inner, split_k=round_count(problem, inner))
 
 
 def with_split_k(problem: Problem, draft: Draft, most: int = TASKS) -> Draft:

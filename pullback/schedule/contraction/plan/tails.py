@@ -3,7 +3,7 @@
     for j in 17:   →   for j in 16;  for j in 16 … 17        with lanes of 16
 
 Both are contractions of their own. The vectors of the first are full, the other may have another vector axis, an axis
-of the sum if that is better. Vectors that go on from row to row or from tap to tap have no such tail.
+of the sum if that is better.
 """
 
 from __future__ import annotations
@@ -14,43 +14,23 @@ from dataclasses import replace
 from pullback.schedule.affine import affine
 from pullback.schedule.contraction.plan.blocking import Draft
 from pullback.schedule.contraction.plan.choice import blocking_of, is_of_matrices
-from pullback.schedule.contraction.plan.cost import tile_time, time
+from pullback.schedule.contraction.plan.cost import time
 from pullback.schedule.contraction.plan.k_rounds import is_far_matrix
 from pullback.schedule.contraction.plan.lane_sums import in_lanes
-from pullback.schedule.contraction.plan.runs import in_runs, may_run
-from pullback.schedule.contraction.plan.tap_columns import with_taps
 from pullback.schedule.contraction.problem.memory import distance, elements
 from pullback.schedule.contraction.problem.problem import Factor, Problem
 from pullback.tir import Var
-from pullback.tir.expr import nbytes
 from pullback.tir.visitor import substitute
 
 _IDLE = 1.3  # of a perfect contraction's time: below, vectors along the sum are not looked at
 _WASTES = 1.2, 1.1  # likewise, and of matrices with vectors along the result: below, there is little to gain
 _BETTER = 0.85, 0.95  # of the time as a whole, and of theirs: what the parts must take, as estimates are rough
-# Of the time: what vectors that run on from row to row must take, and of that along rows where no tail is split, and
-# results are contiguous in L2; those farther away are stored as soon as they are known.
-_RUNS = 0.92, 1.0
-_TAPS = 1.02  # likewise, those that go on from tap to tap
 
 Parts = list[tuple[Problem, Draft]]
 
 
 def split_tails(problem: Problem) -> Parts:
     """The contractions that a problem with a blocking is split into, mostly itself alone."""
-    found = _along_axes(problem)
-    results = problem.work // problem.depth * nbytes(problem.anchor.dtype)
-    is_near = not problem.has_gaps and results <= problem.group.machine.second_bytes
-    run = in_runs(problem) if len(found) == 1 and is_near and may_run(*found[0]) else None
-    if run is not None and tile_time([(problem, run)]) < _RUNS[1] * tile_time(found):
-        found = [(problem, run)]
-    taps = with_taps(problem) if tile_time(found) > _WASTES[0] * problem.work else None
-    is_better = taps is not None and tile_time([(problem, taps)]) < _TAPS * tile_time(found)
-    return [(problem, taps)] if taps is not None and is_better else found
-
-
-def _along_axes(problem: Problem) -> Parts:
-    """Those with one vector axis each, or whose vectors run on from row to row."""
     found = _whole(problem)
     assert found is not None
     whole, lanes = time(found), problem.lanes
@@ -72,9 +52,6 @@ def _whole(problem: Problem) -> Parts | None:
     if blocking is None:
         return None
     found = [(problem, blocking)]
-    run = in_runs(problem) if may_run(problem, blocking) else None
-    if run is not None and tile_time([(problem, run)]) < _RUNS[0] * tile_time(found):
-        found = [(problem, run)]
     if time(found) < _IDLE * problem.work:
         return found
     long = problem.with_long_sum

@@ -6,20 +6,17 @@ A task computes whole sums where the regions of their factors fit, else partial 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from pullback.schedule.contraction.plan.blocking import Packing, Packings, Rows, packed
-from pullback.schedule.contraction.plan.counts import copies, part_count, region_bytes, result_count, task_count
-from pullback.schedule.contraction.problem.memory import distance, elements, exceeds_l2, memory_strides
+from pullback.schedule.contraction.plan.counts import part_count, region_bytes, task_count
+from pullback.schedule.contraction.problem.memory import memory_strides
 from pullback.schedule.contraction.problem.problem import Factor, Problem
-from pullback.schedule.cost import element_cost
 from pullback.schedule.tiles import Tile
 from pullback.tir import Var
-from pullback.tir.expr import nbytes
 
 TASKS = 16  # that let a few threads share the work evenly
 PARTS = 8  # tasks, where each costs partial sums
-_WIDER = (2, 4, 6, 8, 12)  # tiles side by side of which a task may pack what they read, row by row
 
 
 def enough_tasks(problem: Problem) -> int:
@@ -40,20 +37,11 @@ def fitting(
     first: tuple[Rows, Tile, dict[Var, int]] | None = None
     for rows, tile in tilings:
         inner = _whole_sums(problem, rows, tile, column, packing, lanes, least)
-        if inner is not None and region_bytes(packing, inner) <= _near_region(problem, packing):
+        if inner is not None and region_bytes(packing, inner) <= problem.figures.region:
             return rows, tile, inner
         if inner is not None and first is None:
             first = rows, tile, inner
     return first
-
-
-def _near_region(problem: Problem, packing: Packings) -> int:
-    """Bytes of regions that stay near. The larger a task, the fewer tasks read all of a matrix that exceeds L2: then
-    regions may fill a part of L2."""
-    figures = problem.figures
-    leaves = any(exceeds_l2(problem, f) for f in packed(packing, Packing.PANELS))
-    part = problem.group.machine.second_bytes // figures.region_of_l2 if leaves else 0
-    return max(figures.region, part)
 
 
 def _whole_sums(
@@ -67,12 +55,11 @@ def _whole_sums(
         return inner
     if region_bytes(packing, inner) > figures.most_region:
         return None
-    near = _near_region(problem, packing)
     for v in _growth(problem, regions):
         # Blocks that share no elements cost nothing where they are small, and stay where they were packed.
-        is_apart = near == figures.region and not any(moves_with_others(f, v) for f in regions)
+        is_apart = not any(moves_with_others(f, v) for f in regions)
         step = dict(rows).get(v, 1) if v is not column else tile.columns
-        grow(problem, v, inner, packing, step, least, min(near, figures.l1) if is_apart else near)
+        grow(problem, v, inner, packing, step, least, figures.l1 if is_apart else figures.region)
     return inner
 
 
@@ -108,7 +95,7 @@ def grow(
     """Let a task, or a round of it, cover as much of the axis as regions and the number of tasks allow, in even blocks.
     ``near``: bytes of regions, if not as many as stay near enough."""
     count = task_count if v in problem.outputs else part_count
-    extent, most = problem.extents[v], max(near or _near_region(problem, packing), region_bytes(packing, inner))
+    extent, most = problem.extents[v], max(near or problem.figures.region, region_bytes(packing, inner))
     windows = [w for f in packed(packing, Packing.REGION) for w in f.windows or ()]
     backwards = any(w.terms.get(v, 0) < 0 for w in windows)
 
@@ -130,39 +117,7 @@ def partial_sums(
     problem: Problem, rows: Rows, tile: Tile, column: Var, packing: Packings, lanes: int
 ) -> dict[Var, int]:
     """Tasks that compute partial sums, in rounds of as many terms as their regions hold."""
-    least = _least(problem, rows, tile, column, packing, lanes)
-    if not _has_own_regions(problem, column, packing):
-        return _partial_sums(problem, rows, tile, column, packing, least)
-    widths = [least[column], *(even(problem.extents[column], n * tile.columns, tile.columns) for n in _WIDER)]
-    found = [
-        _partial_sums(problem, rows, tile, column, packing, least | {column: width}) for width in dict.fromkeys(widths)
-    ]
-    return min(found, key=lambda inner: _packing_time(problem, packing, column, inner))
-
-
-def _has_own_regions(problem: Problem, column: Var, packing: Packings) -> bool:
-    """Whether each column has its own part of all that is read, with few results of many terms, and is contiguous in
-    windows that exceed L2: the weights of a depthwise convolution with channels innermost."""
-    far = [f for f in packed(packing, Packing.REGION) if f.is_window and exceeds_l2(problem, f)]
-    is_own = all(column in f.axes for f in problem.factors) and all(distance(problem, f, column) == 1 for f in far)
-    return bool(far) and is_own and result_count(problem) < problem.depth
-
-
-def _packing_time(problem: Problem, packing: Packings, column: Var, inner: Mapping[Var, int]) -> float:
-    """Nanoseconds that packing regions takes: more elements where those of a task overlap more, and what each waits for
-    memory, the longer the shorter the contiguous run is."""
-    time, each, figures = 0.0, element_cost(problem.before), problem.figures
-    for f, count in copies(problem, packing, inner).items():
-        run = inner[column] * nbytes(f.source.dtype)
-        time += count * each + elements(problem, f) * figures.run_ns * (1 + figures.run_bytes / run)
-    return time
-
-
-def _partial_sums(
-    problem: Problem, rows: Rows, tile: Tile, column: Var, packing: Packings, least: Mapping[Var, int]
-) -> dict[Var, int]:
-    """Such tasks, of which none covers less than ``least``."""
-    inner = dict(least) | dict.fromkeys(problem.reduced, 1)
+    inner = _least(problem, rows, tile, column, packing, lanes) | dict.fromkeys(problem.reduced, 1)
     regions = packed(packing, Packing.REGION)
     free = [v for v in problem.outputs if not any(v in f.axes for f in regions)]
     # An axis that moves in the same index as another one hardly enlarges a region.

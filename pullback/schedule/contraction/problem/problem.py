@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pullback.schedule.affine import Affine, affine
-from pullback.schedule.contraction.figures import Figures, figures_of
+from pullback.schedule.contraction.figures import BlockingFigures, blocking_figures
 from pullback.schedule.group import Group
 from pullback.te.graph import body_expr, loads_of, reads_once, stages, summed_product
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
@@ -114,9 +114,9 @@ class Problem:
         return self.work * self.figures.ns_per_fma
 
     @cached_property
-    def figures(self) -> Figures:
+    def figures(self) -> BlockingFigures:
         """What is assumed of the machine."""
-        return figures_of(self.group.machine)
+        return blocking_figures(self.group.machine)
 
     @cached_property
     def lanes(self) -> int:
