@@ -27,7 +27,7 @@ PACKING = {
 
 
 def described(group: Group, parts: Sequence[tuple[Problem, Blocking]]) -> Description:
-    """Of a contraction's parts, which are computed side by side."""
+    """Of a contraction's parts, which are computed one after the other."""
     flops = sum(flops_of(problem) for problem, _ in parts)
     return arithmetic("contraction", group, [nest_of(*part) for part in parts], flops)
 

@@ -47,7 +47,6 @@ class BlockingFigures:
     parallel_loop_ns: float = 700.0  # to begin and end one more
     copy_ns: float = 0.2  # to pack an element
     hand_over_ns: float = 0.5  # for an element to get to another thread (emeraldrapids: 8 ns for a line of 16)
-    ns_per_fma: float = 1 / 50  # of one thread
 
     # Moving elements
     transpose: int = 16  # in registers, on the way into a packed copy; of vectors of 64 bytes

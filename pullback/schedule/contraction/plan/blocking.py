@@ -32,7 +32,7 @@ Packings = Mapping[Factor, Packing]
 
 
 def packed(packing: Packings, *schemes: Packing) -> list[Factor]:
-    """The factors that are read in one of these packing."""
+    """The factors that are read in one of these schemes."""
     return [factor for factor, scheme in packing.items() if scheme in schemes]
 
 
@@ -43,7 +43,7 @@ class Draft:
 
     ``inner``: how many values of an axis one task (or, of an axis of the sum, one round of a task) covers. A task keeps
     its sums from round to round. ``split_k``: the rounds are divided among so many partial sums, which a second loop
-    adds up; 1: each task's sums are stored in lines of their own first.
+    adds up; 1: there is one, in the workspace.
     """
 
     column: Var

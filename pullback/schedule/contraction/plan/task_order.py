@@ -1,5 +1,4 @@
-"""In which order tasks, the register tiles of a task, and the terms of a tile come, and what threads pack for
-themselves.
+"""In which order tasks and the register tiles of a task come, and what threads pack for themselves.
 
     for task in parallel(n):
         panels = …                      the same in every task, so a thread packs it once (codegen/own_copies.py)

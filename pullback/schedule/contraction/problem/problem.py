@@ -16,6 +16,7 @@ from functools import cached_property
 
 from pullback.schedule.affine import Affine, affine
 from pullback.schedule.contraction.figures import BlockingFigures, blocking_figures
+from pullback.schedule.cost import NANOSECONDS_PER_FMA
 from pullback.schedule.group import Group
 from pullback.te.graph import body_expr, loads_of, reads_once, stages, summed_product
 from pullback.te.tensor import Reduce, Tensor, TensorLoad
@@ -111,7 +112,7 @@ class Problem:
     @property
     def nanoseconds(self) -> float:
         """About what one thread takes: for the question whether more are worth it."""
-        return self.work * self.figures.ns_per_fma
+        return self.work * NANOSECONDS_PER_FMA
 
     @cached_property
     def figures(self) -> BlockingFigures:
