@@ -64,7 +64,11 @@ _VALUES: dict[type[Type], str] = {TensorType: "a tensor", TupleType: "a tuple", 
 
 @dataclass(frozen=True, eq=False)
 class Expr(AtRunTime, Shown):
-    """Base of relay's expressions; infix operators build calls of ops."""
+    """Base of relay's expressions; infix operators build calls of ops.
+
+    Args:
+        span: place in the user's source, for errors; by default the line that builds it.
+    """
 
     span: Span | None = field(default_factory=_written, kw_only=True, repr=False, compare=False)
 

@@ -52,7 +52,15 @@ def as_expr(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Constant(Expr):
-    """A tensor that the program contains."""
+    """A tensor that the program contains.
+
+    Args:
+        data: a tensor, or numbers or an array, which are copied.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        DTypeError: for data whose dtype no tensor has.
+    """
 
     data: Tensor
 
@@ -67,8 +75,21 @@ def const(value: Any, dtype: str | None = None) -> Constant:
     """A constant. Without a dtype, Python's floats are float32, its ints int32 and its bools bool, in lists too; arrays
     keep theirs.
 
-    >>> const(1.0).data.dtype
-    'float32'
+    Args:
+        value: a number, nested lists of them, an array or a tensor.
+        dtype: of the constant.
+
+    Returns:
+        The constant, of the shape of the value.
+
+    Raises:
+        ArgumentError: for a value that is neither.
+        DTypeError: for a dtype that no tensor has.
+
+    Examples:
+        >>> from pullback import relay
+        >>> relay.const(1.0).data.dtype, relay.const([[1, 2]], "int8").data.shape
+        ('float32', (1, 2))
     """
     if isinstance(value, Tensor):
         return Constant(value if dtype is None else tensor(value.numpy().astype(dtype)))
@@ -85,7 +106,19 @@ def const(value: Any, dtype: str | None = None) -> Constant:
 
 @dataclass(frozen=True, eq=False)
 class Var(Expr, Symbol):
-    """A variable: a parameter, or what a ``Let`` or a pattern binds. Its name is a hint, it is itself by identity."""
+    """A variable: a parameter, or what a ``Let`` or a pattern binds. Its name is a hint, it is itself by identity.
+
+    Args:
+        name: shown in text; others may have it too.
+        type_annotation: its type; None where inference is to find it.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x, y = relay.Var("x", relay.TensorType((3,))), relay.Var("x", relay.TensorType((3,)))
+        >>> x == y, x.name_hint == y.name_hint
+        (False, True)
+    """
 
     name: str = field(compare=False)
     type_annotation: Type | None = None
@@ -110,7 +143,26 @@ def checked_var(what: str, variable: Any) -> None:
 def var(name_hint: str, type_annotation: Any = None, shape: Sequence[Any] | None = None, dtype: str = "float32") -> Var:
     """A new variable, of the type, or of a tensor of the shape and dtype, or of a type that is inferred.
 
-    >>> x = var("x", shape=(2, 3))
+    Args:
+        name_hint: shown in text.
+        type_annotation: a type, or the dtype of a scalar.
+        shape: of the tensor: ints, ``relay.Any()`` or sizes of the loop IR.
+        dtype: of the tensor's elements, where there is a shape.
+
+    Returns:
+        The variable.
+
+    Raises:
+        CallError: for a type and a shape.
+        ShapeError: for a shape whose sizes are none.
+        DTypeError: for an unknown dtype.
+
+    Examples:
+        >>> from pullback import relay
+        >>> relay.var("x", shape=(2, 3)).type_annotation
+        TensorType(shape=(2, 3), dtype='float32')
+        >>> relay.var("go", "bool").type_annotation
+        TensorType(shape=(), dtype='bool')
     """
     if type_annotation is not None and shape is not None:
         raise CallError("var takes a type or a shape, not both", hint='write var("x", shape=(2, 3), dtype="float32")')
@@ -123,7 +175,21 @@ def var(name_hint: str, type_annotation: Any = None, shape: Sequence[Any] | None
 
 @dataclass(frozen=True, eq=False)
 class GlobalVar(Expr, ir.GlobalVar):
-    """The name of a function of the module; names compare."""
+    """The name of a function of the module; names compare.
+
+    Args:
+        name: of the function.
+        struct_info: the function's type in the graph IR, when it is known.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x, double = relay.var("x", shape=(2,)), relay.GlobalVar("double")
+        >>> module = pullback.IRModule({"double": relay.Function([x], x + x)})
+        >>> module["main"] = relay.Function([x], double(x))
+        >>> relay.create_executor(mod=module).evaluate()(np.ones(2, "float32")).numpy()
+        array([2., 2.], dtype=float32)
+    """
 
     shared: ClassVar[bool] = False
 
@@ -136,7 +202,21 @@ class GlobalVar(Expr, ir.GlobalVar):
 
 @dataclass(frozen=True, eq=False)
 class Tuple(Expr):
-    """Several values together."""
+    """Several values together.
+
+    Args:
+        fields: the values.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for fields that are no sequence of expressions.
+
+    Examples:
+        >>> from pullback import relay
+        >>> pair = relay.Tuple([relay.const(1), relay.const(2.0)])
+        >>> len(pair), str(pair), str(pair[1])
+        (2, '(1, 2f)', '2f')
+    """
 
     fields: tuple[Expr, ...]
 
@@ -163,7 +243,16 @@ class Tuple(Expr):
 
 @dataclass(frozen=True, eq=False)
 class TupleGetItem(Expr):
-    """A field of a tuple."""
+    """A field of a tuple.
+
+    Args:
+        tuple_value: the tuple.
+        index: of the field, from 0.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for a tuple_value that is no expression, and an index that is no int.
+    """
 
     tuple_value: Expr
     index: int
@@ -175,7 +264,26 @@ class TupleGetItem(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Call(Expr):
-    """A call of an operator, a constructor or a function."""
+    """A call of an operator, a constructor or a function.
+
+    Args:
+        op: what is called.
+        args: expressions; numbers and arrays become constants.
+        attrs: attributes of an operator's call, by name.
+        type_args: types for the type parameters of what is called; none are inferred.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for an op that is no expression, and args that are no sequence of them.
+
+    Examples:
+        >>> from pullback import relay
+        >>> f, x = relay.var("f"), relay.var("x", shape=(2, 3))
+        >>> print(relay.Function([f, x], relay.Call(f, [x, 1.0])))
+        fn (%f, %x: Tensor[(2, 3), float32]) {
+          %f(%x, 1f)
+        }
+    """
 
     op: Any
     args: tuple[Expr, ...]
@@ -213,7 +321,26 @@ def _attrs(attrs: Any) -> Attrs:
 
 @dataclass(frozen=True, eq=False)
 class Let(Expr):
-    """``value`` bound to ``var`` in ``body``; a function may name itself in its value."""
+    """``value`` bound to ``var`` in ``body``; a function may name itself in its value.
+
+    Args:
+        variable: what the value is called.
+        value: an expression, computed once.
+        body: an expression, whose value the ``Let`` has.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for a variable that is none, and for a value or body that is no expression.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x, y = relay.var("x", shape=(2,)), relay.var("y")
+        >>> print(relay.Function([x], relay.Let(y, relay.exp(x), y * y)))
+        fn (%x: Tensor[(2), float32]) {
+          let %y = exp(%x);
+          multiply(%y, %y)
+        }
+    """
 
     binds = ("variable",)
 
@@ -232,7 +359,24 @@ class Let(Expr):
 
 @dataclass(frozen=True, eq=False)
 class If(Expr):
-    """One of two values, by a scalar bool; only that one is computed."""
+    """One of two values, by a scalar bool; only that one is computed.
+
+    Args:
+        cond: a bool of shape ().
+        true_branch: the value where it is true.
+        false_branch: the value otherwise, of the same type.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for what is no expression.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x = relay.var("x", shape=())
+        >>> f = relay.Function([x], relay.If(x < relay.const(0.0), -x, x))
+        >>> float(relay.create_executor().evaluate(f)(-3.0).numpy())
+        3.0
+    """
 
     cond: Expr
     true_branch: Expr
@@ -245,7 +389,27 @@ class If(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Function(Expr):
-    """A function value; of a module too. ``type_params`` are the type variables that it is polymorphic in."""
+    """A function value; of a module too. ``type_params`` are the type variables that it is polymorphic in.
+
+    Args:
+        params: the parameters, made by :func:`var`.
+        body: an expression of them, whose value the function returns.
+        ret_type: the type of the result; None where inference is to find it.
+        type_params: the type variables.
+        attrs: attributes of the function, by name.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for params that are no sequence of variables, and a body that is no expression.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x = relay.var("x", shape=(3,))
+        >>> f = relay.Function([x], relay.log(x) * x)
+        >>> value, (grad,) = relay.create_executor().evaluate(relay.transform.gradient(f))(np.ones(3, "float32"))
+        >>> value.numpy(), grad.numpy()
+        (array([0., 0., 0.], dtype=float32), array([1., 1., 1.], dtype=float32))
+    """
 
     binds = ("type_params", "params")
 
@@ -304,13 +468,48 @@ class Function(Expr):
 
 
 def FunctionWithFields(function: Function, **fields: Any) -> Function:  # noqa: N802
-    """``function`` with some fields replaced: ``FunctionWithFields(f, body=b)``."""
+    """``function`` with some fields replaced: ``FunctionWithFields(f, body=b)``.
+
+    Args:
+        function: the function, which stays as it is.
+        fields: new ones, by the names of :class:`Function`'s arguments; None keeps the old one.
+
+    Returns:
+        The new function.
+
+    Raises:
+        TypeError: for a name that is no field.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x = relay.var("x", shape=(3,))
+        >>> print(relay.FunctionWithFields(relay.Function([x], x), body=-x))
+        fn (%x: Tensor[(3), float32]) {
+          negative(%x)
+        }
+    """
     return function.replace(**{k: v for k, v in fields.items() if v is not None})
 
 
 @dataclass(frozen=True, eq=False)
 class RefCreate(Expr):
-    """A new mutable cell."""
+    """A new mutable cell.
+
+    Args:
+        value: what it holds at first.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for a value that is no expression.
+
+    Examples:
+        >>> from pullback import relay
+        >>> cell, done = relay.var("cell"), relay.var("done")
+        >>> write = relay.RefWrite(cell, relay.const(2.0))
+        >>> program = relay.Let(cell, relay.RefCreate(relay.const(1.0)), relay.Let(done, write, relay.RefRead(cell)))
+        >>> relay.create_executor().evaluate(program).numpy()
+        array(2., dtype=float32)
+    """
 
     value: Expr
 
@@ -320,7 +519,15 @@ class RefCreate(Expr):
 
 @dataclass(frozen=True, eq=False)
 class RefRead(Expr):
-    """What a cell holds."""
+    """What a cell holds.
+
+    Args:
+        ref: the cell.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for a ref that is no expression.
+    """
 
     ref: Expr
 
@@ -330,7 +537,16 @@ class RefRead(Expr):
 
 @dataclass(frozen=True, eq=False)
 class RefWrite(Expr):
-    """Puts a value into a cell; gives the empty tuple."""
+    """Puts a value into a cell; gives the empty tuple.
+
+    Args:
+        ref: the cell.
+        value: what it holds from then on, of the type that it holds.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for what is no expression.
+    """
 
     ref: Expr
     value: Expr
@@ -340,7 +556,19 @@ class RefWrite(Expr):
 
 
 class TupleWrapper:
-    """An expression of several results of known number: indexed and unpacked like a tuple of Python."""
+    """An expression of several results of known number: indexed and unpacked like a tuple of Python.
+
+    Args:
+        tuple_value: the expression, whose value is a tuple.
+        size: the number of its fields.
+
+    Examples:
+        >>> from pullback import relay
+        >>> parts = relay.split(relay.var("x", shape=(2, 6)), 3, axis=1)
+        >>> first, *others = parts
+        >>> len(parts), first.index, [part.index for part in others]
+        (3, 0, [1, 2])
+    """
 
     def __init__(self, tuple_value: Expr, size: int) -> None:
         self.tuple_value, self.size = tuple_value, size
