@@ -83,7 +83,7 @@ def const(value: Any, dtype: str | None = None) -> Constant:
         The constant, of the shape of the value.
 
     Raises:
-        ArgumentError: for a value that is neither.
+        ArgumentError: for a value that is none of these.
         DTypeError: for a dtype that no tensor has.
 
     Examples:
@@ -154,7 +154,7 @@ def var(name_hint: str, type_annotation: Any = None, shape: Sequence[Any] | None
 
     Raises:
         CallError: for a type and a shape.
-        ShapeError: for a shape whose sizes are none.
+        ShapeError: for what is no size, and for a negative one.
         DTypeError: for an unknown dtype.
 
     Examples:
