@@ -30,6 +30,7 @@ REFERENCE = {
     "pullback": "pullback", "nn": "pullback.nn", "functional": "pullback.nn.functional", "init": "pullback.nn.init",
     "optim": "pullback.optim", "training": "pullback.relax.training", "callbacks": "pullback.callbacks",
     "relax": "pullback.relax", "transform": "pullback.relax.transform", "ir": "pullback.ir", "te": "pullback.te",
+    "relay": "pullback.relay",
     "runtime": "pullback.runtime", "distributed": "pullback.distributed", "sklearn": "pullback.sklearn",
     "testing": "pullback.testing",
 }  # fmt: skip
@@ -85,11 +86,11 @@ def reference_page(package: str, page: str, places: dict[str, str]) -> str:
         if not (inspect.isclass(value) or inspect.isfunction(value)):
             continue  # packages have pages of their own
         path = f"{value.__module__}.{value.__qualname__}"
-        place = places.setdefault(path, page)
-        if place == page:
+        if path not in places:
+            places[path] = page
             lines += [f"::: {path}", ""]
         else:
-            lines += [f"## {name}", "", f"[{path}]({place}.md#{path})", ""]
+            lines += [f"## {name}", "", f"[{path}]({places[path]}.md#{path})", ""]
     return "\n".join(lines)
 
 

@@ -51,6 +51,22 @@ class Span:
 
     ``origin`` is the call that the user wrote there, of what a pass has made of it: errors name that call. ``layer`` is
     the dotted name of the ``nn.Module`` in whose ``forward`` it stands, "" of the outermost; profiles name it.
+
+    Args:
+        file: its path, or what stands for it, such as ``<stdin>``.
+        line: the line's number, from 1 on.
+        column: where the place begins in the line, in characters from 0 on.
+        end_column: where it ends, exclusive; None where that is not known.
+        text: the line, where no file holds it.
+        origin: the call that the user wrote there; None where the node is that call.
+        layer: the dotted name of the layer.
+
+    Examples:
+        >>> from pullback.ir import Span
+        >>> print(Span("net.py", 3, 4, 9, text="y = x @ w").caret())
+          --> net.py:3:5
+            y = x @ w
+                ^^^^^
     """
 
     file: str

@@ -17,6 +17,16 @@ class Constructor(Expr):
     """A constructor of a data type: called like a function; ``tag`` is its place among those of the type.
 
     Two are equal that have one name in one data type.
+
+    Args:
+        name: of the constructor.
+        inputs: the types of its fields, which may use the type variables of the data type.
+        belong_to: the name of the data type.
+        tag: its place among the constructors, which :class:`TypeData` sets.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for inputs that are no sequence.
     """
 
     name: str
@@ -49,7 +59,29 @@ class Constructor(Expr):
 
 @dataclass(frozen=True, eq=False)
 class TypeData(Type):
-    """The definition of a data type: its name, type parameters and constructors."""
+    """The definition of a data type: its name, type parameters and constructors.
+
+    Args:
+        header: the name.
+        type_vars: the type parameters; empty for a type that has none.
+        constructors: of the type, in order: their tags become 0, 1, ….
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Raises:
+        ArgumentError: for type_vars or constructors that are no sequence.
+
+    Examples:
+        >>> from pullback import relay
+        >>> name, a = relay.GlobalTypeVar("Maybe"), relay.TypeVar("a")
+        >>> nothing, just = relay.Constructor("Nothing", [], name), relay.Constructor("Just", [a], name)
+        >>> module = pullback.IRModule()
+        >>> module[name] = relay.TypeData(name, [a], [nothing, just])
+        >>> print(module[name])
+        type Maybe[a] {
+          Nothing,
+          Just(a),
+        }
+    """
 
     binds = ("type_vars",)
 
@@ -70,17 +102,33 @@ class TypeData(Type):
 
 
 class Pattern(Shown):
-    """Base of patterns."""
+    """Base of patterns.
+
+    Args:
+        span: place in the user's source, for errors; by default the current one, if there is one.
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class PatternWildcard(Pattern):
-    """Matches anything: ``_``."""
+    """Matches anything: ``_``.
+
+    Args:
+        span: place in the user's source, for errors; by default the current one, if there is one.
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class PatternVar(Pattern):
-    """Matches anything, and binds it to the variable."""
+    """Matches anything, and binds it to the variable.
+
+    Args:
+        var: the variable, for the right side of the clause.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Raises:
+        ArgumentError: for what is no :class:`Var`.
+    """
 
     binds = ("var",)
 
@@ -92,7 +140,16 @@ class PatternVar(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class PatternConstructor(Pattern):
-    """Matches what the constructor made, and its fields by ``patterns``: all of them, or none."""
+    """Matches what the constructor made, and its fields by ``patterns``: all of them, or none.
+
+    Args:
+        constructor: of a data type.
+        patterns: one for each field; none where the fields do not matter.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Raises:
+        ArgumentError: for patterns that are no sequence.
+    """
 
     constructor: Constructor
     patterns: tuple[Pattern, ...] = ()
@@ -103,7 +160,15 @@ class PatternConstructor(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class PatternTuple(Pattern):
-    """Matches a tuple, and its fields by ``patterns``."""
+    """Matches a tuple, and its fields by ``patterns``.
+
+    Args:
+        patterns: one for each field.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Raises:
+        ArgumentError: for patterns that are no sequence.
+    """
 
     patterns: tuple[Pattern, ...]
 
@@ -113,7 +178,16 @@ class PatternTuple(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class Clause(Shown):
-    """One case of a :class:`Match`: what matches ``lhs`` gives ``rhs``."""
+    """One case of a :class:`Match`: what matches ``lhs`` gives ``rhs``.
+
+    Args:
+        lhs: the pattern.
+        rhs: an expression, in which the variables of the pattern are bound.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Raises:
+        ArgumentError: for an lhs that is no pattern, and an rhs that is no expression.
+    """
 
     lhs: Pattern
     rhs: Expr
@@ -130,6 +204,32 @@ class Match(Expr):
     """The right side of the first clause whose pattern matches ``data``.
 
     ``complete``: every value of the type is to match one; otherwise what matches none is an error at run time.
+
+    Args:
+        data: a value of a data type, or a tuple.
+        clauses: the cases, tried in order.
+        complete: whether the clauses cover all values.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for data that is no expression, and clauses that are no sequence.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x, a, b = relay.var("x", shape=(3,)), relay.var("a"), relay.var("b")
+        >>> pair = relay.PatternTuple([relay.PatternVar(a), relay.PatternVar(b)])
+        >>> f = relay.Function([x], relay.Match(relay.Tuple([x, x]), [relay.Clause(pair, a * b)]))
+        >>> print(f)
+        fn (%x: Tensor[(3), float32]) {
+          %0 = (%x, %x);
+          match (%0) {
+            (%a, %b) => {
+              multiply(%a, %b)
+            },
+          }
+        }
+        >>> relay.create_executor().evaluate(f)(np.float32([1, 2, 3])).numpy()
+        array([1., 4., 9.], dtype=float32)
     """
 
     data: Expr

@@ -106,13 +106,25 @@ def duplicate(expr: Any, values: Mapping[Var, Expr] = {}, types: Mapping[Any, Ty
     Free variables stay, or are replaced by ``values``, free type variables by ``types``. A function that another one
     uses with the same variables gets its own.
 
-    >>> from pullback.relay.analysis import well_formed
-    >>> from pullback.relay.expr import var
-    >>> x = var("x", shape=(2,))
-    >>> f = Function((x,), x)
-    >>> loss = Function((x,), f(x))
-    >>> well_formed(loss), well_formed(duplicate(loss))
-    (False, True)
+    Args:
+        expr: an expression.
+        values: expressions for free variables.
+        types: types for free type variables.
+
+    Returns:
+        The new expression; parts that do not change are the old ones.
+
+    Raises:
+        ArgumentError: for what is no expression.
+
+    Examples:
+        >>> from pullback import relay
+        >>> from pullback.relay.analysis import well_formed
+        >>> x = relay.var("x", shape=(2,))
+        >>> f = relay.Function([x], x)
+        >>> loss = relay.Function([x], f(x))
+        >>> well_formed(loss), well_formed(relay.duplicate(loss))
+        (False, True)
     """
     return Duplicator(expr, values, types).visit(expr)
 

@@ -13,136 +13,22 @@ in A-normal form. Nodes are frozen, but for ``checked_type``, which inference wr
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Number
 from typing import TYPE_CHECKING, Any, ClassVar
-from typing import TypeVar as TypeVariable
 
 import numpy as np
 
 from pullback import ir
 from pullback.ir.arguments import sequence, whole
-from pullback.ir.at_run_time import AtRunTime
-from pullback.ir.errors import ArgumentError, CallError, DTypeError, UserError
+from pullback.ir.errors import ArgumentError, CallError, DTypeError
 from pullback.ir.node import Span, Symbol, current_span
-from pullback.ir.places import PACKAGE, caller
 from pullback.relay.attrs import Attrs
-from pullback.relay.shown import Shown
-from pullback.relay.ty import FuncType, TensorType, TupleType, Type, TypeVar
+from pullback.relay.base import Expr, call_op, call_several, set_checked_type, set_ops  # noqa: F401
+from pullback.relay.ty import TensorType, Type, TypeVar
+from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.tensor import Tensor, tensor
-
-
-def _infix(name: str, swapped: bool = False) -> Any:
-    def method(self: Expr, other: Any) -> Call:
-        if isinstance(other, Number) or not isinstance(other, Expr):
-            hint = f"convert it: relay.const({other!r:.40}, dtype)"
-            raise CallError(f"{name} of an expression and {type(other).__name__}", hint=hint, span=current_span())
-        return call_op(name, other, self) if swapped else call_op(name, self, other)
-
-    return method
-
-
-_op: Any = None  # the operator of a name: the hook of set_ops
-
-
-def set_ops(get: Any) -> None:
-    """Install the function that finds an operator by its name (``relay/op`` does so on import)."""
-    global _op
-    _op = get
-
-
-def call_op(name: str, *args: Any, **attrs: Any) -> Call:
-    """A call of the operator of that name."""
-    return _op(name)(*args, **attrs)
-
-
-def call_several(name: str, *args: Any, **attrs: Any) -> TupleWrapper:
-    """A call of the operator of that name, which has several results."""
-    return _op(name)(*args, **attrs)
-
-
-_BUILDING = tuple(f"{PACKAGE}{os.sep}relay{os.sep}{name}" for name in ("expr.py", "adt.py", "op", "scope_builder.py"))
-
-
-def _written() -> Span | None:
-    """The span of a new expression: the one that is set, or the line of the user's that builds it."""
-    return current_span() or caller((*_BUILDING, "<string>"))  # dataclasses have methods made of strings
-
-
-_Kind = TypeVariable("_Kind", bound=Type)
-_VALUES: dict[type[Type], str] = {TensorType: "a tensor", TupleType: "a tuple", FuncType: "a function"}
-
-
-@dataclass(frozen=True, eq=False)
-class Expr(AtRunTime, Shown):
-    """Base of relay's expressions; infix operators build calls of ops."""
-
-    span: Span | None = field(default_factory=_written, kw_only=True, repr=False, compare=False)
-
-    described = "a relay expression"
-    to_choose = "relay.If(condition, a, b) computes one of two, relay.where chooses by element"
-    to_convert = "relay.cast(x, dtype) converts it; an executor computes it"
-    to_count = "checked_type has the sizes of a tensor, once types are inferred"
-    to_change = "expressions are values: build a new one"
-
-    shared: ClassVar[bool] = True  # one node at several places is one value: structures are compared as graphs
-    checked_type_: ClassVar[Type | None] = None  # inference writes it into the instance
-
-    @property
-    def checked_type(self) -> Type:
-        """The type that inference found; a UserError where it has not run."""
-        if self.checked_type_ is None:
-            hint = "run relay.transform.InferType()(module) and take the expression from its result"
-            raise UserError("the type checker has not run on this expression", hint=hint, span=self.span)
-        return self.checked_type_
-
-    def checked_as(self, kind: type[_Kind]) -> _Kind:
-        """The type that inference found, which must be of that kind.
-
-        >>> call.checked_as(TensorType).shape
-        (2, 3)
-
-        Raises UserError where it is of another kind, and where inference has not run.
-        """
-        found = self.checked_type
-        if not isinstance(found, kind):
-            hint = "the fields of a tuple t are t[0], t[1], …" if isinstance(found, TupleType) else None
-            expected = _VALUES.get(kind, kind.__name__)
-            raise UserError(f"{expected} is expected, got a value of type {found}", hint=hint, span=self.span)
-        return found
-
-    def astype(self, dtype: str) -> Call:
-        """``cast(self, dtype)``."""
-        return call_op("cast", self, dtype=dtype)
-
-    def __neg__(self) -> Call:
-        return call_op("negative", self)
-
-    __add__, __radd__ = _infix("add"), _infix("add", swapped=True)
-    __sub__, __rsub__ = _infix("subtract"), _infix("subtract", swapped=True)
-    __mul__, __rmul__ = _infix("multiply"), _infix("multiply", swapped=True)
-    __truediv__, __rtruediv__ = _infix("divide"), _infix("divide", swapped=True)
-    __div__, __rdiv__ = __truediv__, __rtruediv__
-    __lt__, __gt__ = _infix("less"), _infix("greater")
-    __le__, __ge__ = _infix("less_equal"), _infix("greater_equal")
-
-    def as_function(self) -> Function:
-        """A function of the expression's free variables, in the order in which they occur; a function is itself."""
-        from pullback.relay.analysis import free_type_vars, free_vars
-
-        return Function(tuple(free_vars(self)), self, None, tuple(free_type_vars(self)))
-
-    def __call__(self, *args: Any) -> Call:
-        """A call of the function that this expression gives."""
-        return Call(self, args)
-
-
-def set_checked_type(expr: Any, type_: Type) -> None:
-    """Write what inference found."""
-    vars(expr)["checked_type_"] = type_
-
 
 RelayExpr = ExprWithOp = Expr
 
@@ -166,7 +52,15 @@ def as_expr(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Constant(Expr):
-    """A tensor that the program contains."""
+    """A tensor that the program contains.
+
+    Args:
+        data: a tensor, or numbers or an array, which are copied.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        DTypeError: for data whose dtype no tensor has.
+    """
 
     data: Tensor
 
@@ -181,8 +75,21 @@ def const(value: Any, dtype: str | None = None) -> Constant:
     """A constant. Without a dtype, Python's floats are float32, its ints int32 and its bools bool, in lists too; arrays
     keep theirs.
 
-    >>> const(1.0).data.dtype
-    'float32'
+    Args:
+        value: a number, nested lists of them, an array or a tensor.
+        dtype: of the constant.
+
+    Returns:
+        The constant, of the shape of the value.
+
+    Raises:
+        ArgumentError: for a value that is none of these.
+        DTypeError: for a dtype that no tensor has.
+
+    Examples:
+        >>> from pullback import relay
+        >>> relay.const(1.0).data.dtype, relay.const([[1, 2]], "int8").data.shape
+        ('float32', (1, 2))
     """
     if isinstance(value, Tensor):
         return Constant(value if dtype is None else tensor(value.numpy().astype(dtype)))
@@ -192,20 +99,26 @@ def const(value: Any, dtype: str | None = None) -> Constant:
     if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
         dtype = {"f": "float32", "i": "int32", "b": "bool"}.get(held.dtype.kind, str(held.dtype))
     try:
-        return Constant(tensor(held if dtype is None else held.astype(_numpy_dtype(dtype)), copy=True))
+        return Constant(tensor(held if dtype is None else held.astype(numpy_dtype(dtype)), copy=True))
     except DTypeError as error:
         raise DTypeError(f"a constant cannot have this dtype: {error.message}", hint=error.hint) from None
 
 
-def _numpy_dtype(dtype: str) -> Any:
-    from pullback.runtime.dtype import numpy_dtype
-
-    return numpy_dtype(dtype)
-
-
 @dataclass(frozen=True, eq=False)
 class Var(Expr, Symbol):
-    """A variable: a parameter, or what a ``Let`` or a pattern binds. Its name is a hint, it is itself by identity."""
+    """A variable: a parameter, or what a ``Let`` or a pattern binds. Its name is a hint, it is itself by identity.
+
+    Args:
+        name: shown in text; others may have it too.
+        type_annotation: its type; None where inference is to find it.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x, y = relay.Var("x", relay.TensorType((3,))), relay.Var("x", relay.TensorType((3,)))
+        >>> x == y, x.name_hint == y.name_hint
+        (False, True)
+    """
 
     name: str = field(compare=False)
     type_annotation: Type | None = None
@@ -230,7 +143,26 @@ def checked_var(what: str, variable: Any) -> None:
 def var(name_hint: str, type_annotation: Any = None, shape: Sequence[Any] | None = None, dtype: str = "float32") -> Var:
     """A new variable, of the type, or of a tensor of the shape and dtype, or of a type that is inferred.
 
-    >>> x = var("x", shape=(2, 3))
+    Args:
+        name_hint: shown in text.
+        type_annotation: a type, or the dtype of a scalar.
+        shape: of the tensor: ints, ``relay.Any()`` or sizes of the loop IR.
+        dtype: of the tensor's elements, where there is a shape.
+
+    Returns:
+        The variable.
+
+    Raises:
+        CallError: for a type and a shape.
+        ShapeError: for what is no size, and for a negative one.
+        DTypeError: for an unknown dtype.
+
+    Examples:
+        >>> from pullback import relay
+        >>> relay.var("x", shape=(2, 3)).type_annotation
+        TensorType(shape=(2, 3), dtype='float32')
+        >>> relay.var("go", "bool").type_annotation
+        TensorType(shape=(), dtype='bool')
     """
     if type_annotation is not None and shape is not None:
         raise CallError("var takes a type or a shape, not both", hint='write var("x", shape=(2, 3), dtype="float32")')
@@ -243,7 +175,21 @@ def var(name_hint: str, type_annotation: Any = None, shape: Sequence[Any] | None
 
 @dataclass(frozen=True, eq=False)
 class GlobalVar(Expr, ir.GlobalVar):
-    """The name of a function of the module; names compare."""
+    """The name of a function of the module; names compare.
+
+    Args:
+        name: of the function.
+        struct_info: the function's type in the graph IR, when it is known.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x, double = relay.var("x", shape=(2,)), relay.GlobalVar("double")
+        >>> module = pullback.IRModule({"double": relay.Function([x], x + x)})
+        >>> module["main"] = relay.Function([x], double(x))
+        >>> relay.create_executor(mod=module).evaluate()(np.ones(2, "float32")).numpy()
+        array([2., 2.], dtype=float32)
+    """
 
     shared: ClassVar[bool] = False
 
@@ -256,7 +202,21 @@ class GlobalVar(Expr, ir.GlobalVar):
 
 @dataclass(frozen=True, eq=False)
 class Tuple(Expr):
-    """Several values together."""
+    """Several values together.
+
+    Args:
+        fields: the values.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for fields that are no sequence of expressions.
+
+    Examples:
+        >>> from pullback import relay
+        >>> pair = relay.Tuple([relay.const(1), relay.const(2.0)])
+        >>> len(pair), str(pair), str(pair[1])
+        (2, '(1, 2f)', '2f')
+    """
 
     fields: tuple[Expr, ...]
 
@@ -283,7 +243,16 @@ class Tuple(Expr):
 
 @dataclass(frozen=True, eq=False)
 class TupleGetItem(Expr):
-    """A field of a tuple."""
+    """A field of a tuple.
+
+    Args:
+        tuple_value: the tuple.
+        index: of the field, from 0.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for a tuple_value that is no expression, and an index that is no int.
+    """
 
     tuple_value: Expr
     index: int
@@ -295,7 +264,26 @@ class TupleGetItem(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Call(Expr):
-    """A call of an operator, a constructor or a function."""
+    """A call of an operator, a constructor or a function.
+
+    Args:
+        op: what is called.
+        args: expressions; numbers and arrays become constants.
+        attrs: attributes of an operator's call, by name.
+        type_args: types for the type parameters of what is called; none are inferred.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for an op that is no expression, and args that are no sequence of them.
+
+    Examples:
+        >>> from pullback import relay
+        >>> f, x = relay.var("f"), relay.var("x", shape=(2, 3))
+        >>> print(relay.Function([f, x], relay.Call(f, [x, 1.0])))
+        fn (%f, %x: Tensor[(2, 3), float32]) {
+          %f(%x, 1f)
+        }
+    """
 
     op: Any
     args: tuple[Expr, ...]
@@ -333,7 +321,26 @@ def _attrs(attrs: Any) -> Attrs:
 
 @dataclass(frozen=True, eq=False)
 class Let(Expr):
-    """``value`` bound to ``var`` in ``body``; a function may name itself in its value."""
+    """``value`` bound to ``var`` in ``body``; a function may name itself in its value.
+
+    Args:
+        variable: what the value is called.
+        value: an expression, computed once.
+        body: an expression, whose value the ``Let`` has.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for a variable that is none, and for a value or body that is no expression.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x, y = relay.var("x", shape=(2,)), relay.var("y")
+        >>> print(relay.Function([x], relay.Let(y, relay.exp(x), y * y)))
+        fn (%x: Tensor[(2), float32]) {
+          let %y = exp(%x);
+          multiply(%y, %y)
+        }
+    """
 
     binds = ("variable",)
 
@@ -352,7 +359,24 @@ class Let(Expr):
 
 @dataclass(frozen=True, eq=False)
 class If(Expr):
-    """One of two values, by a scalar bool; only that one is computed."""
+    """One of two values, by a scalar bool; only that one is computed.
+
+    Args:
+        cond: a bool of shape ().
+        true_branch: the value where it is true.
+        false_branch: the value otherwise, of the same type.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for what is no expression.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x = relay.var("x", shape=())
+        >>> f = relay.Function([x], relay.If(x < relay.const(0.0), -x, x))
+        >>> float(relay.create_executor().evaluate(f)(-3.0).numpy())
+        3.0
+    """
 
     cond: Expr
     true_branch: Expr
@@ -365,7 +389,27 @@ class If(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Function(Expr):
-    """A function value; of a module too. ``type_params`` are the type variables that it is polymorphic in."""
+    """A function value; of a module too. ``type_params`` are the type variables that it is polymorphic in.
+
+    Args:
+        params: the parameters, made by :func:`var`.
+        body: an expression of them, whose value the function returns.
+        ret_type: the type of the result; None where inference is to find it.
+        type_params: the type variables.
+        attrs: attributes of the function, by name.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for params that are no sequence of variables, and a body that is no expression.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x = relay.var("x", shape=(3,))
+        >>> f = relay.Function([x], relay.log(x) * x)
+        >>> value, (grad,) = relay.create_executor().evaluate(relay.transform.gradient(f))(np.ones(3, "float32"))
+        >>> value.numpy(), grad.numpy()
+        (array([0., 0., 0.], dtype=float32), array([1., 1., 1.], dtype=float32))
+    """
 
     binds = ("type_params", "params")
 
@@ -424,13 +468,48 @@ class Function(Expr):
 
 
 def FunctionWithFields(function: Function, **fields: Any) -> Function:  # noqa: N802
-    """``function`` with some fields replaced: ``FunctionWithFields(f, body=b)``."""
+    """``function`` with some fields replaced: ``FunctionWithFields(f, body=b)``.
+
+    Args:
+        function: the function, which stays as it is.
+        fields: new ones, by the names of :class:`Function`'s arguments; None keeps the old one.
+
+    Returns:
+        The new function.
+
+    Raises:
+        TypeError: for a name that is no field.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x = relay.var("x", shape=(3,))
+        >>> print(relay.FunctionWithFields(relay.Function([x], x), body=-x))
+        fn (%x: Tensor[(3), float32]) {
+          negative(%x)
+        }
+    """
     return function.replace(**{k: v for k, v in fields.items() if v is not None})
 
 
 @dataclass(frozen=True, eq=False)
 class RefCreate(Expr):
-    """A new mutable cell."""
+    """A new mutable cell.
+
+    Args:
+        value: what it holds at first.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for a value that is no expression.
+
+    Examples:
+        >>> from pullback import relay
+        >>> cell, done = relay.var("cell"), relay.var("done")
+        >>> write = relay.RefWrite(cell, relay.const(2.0))
+        >>> program = relay.Let(cell, relay.RefCreate(relay.const(1.0)), relay.Let(done, write, relay.RefRead(cell)))
+        >>> relay.create_executor().evaluate(program).numpy()
+        array(2., dtype=float32)
+    """
 
     value: Expr
 
@@ -440,7 +519,15 @@ class RefCreate(Expr):
 
 @dataclass(frozen=True, eq=False)
 class RefRead(Expr):
-    """What a cell holds."""
+    """What a cell holds.
+
+    Args:
+        ref: the cell.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for a ref that is no expression.
+    """
 
     ref: Expr
 
@@ -450,7 +537,16 @@ class RefRead(Expr):
 
 @dataclass(frozen=True, eq=False)
 class RefWrite(Expr):
-    """Puts a value into a cell; gives the empty tuple."""
+    """Puts a value into a cell; gives the empty tuple.
+
+    Args:
+        ref: the cell.
+        value: what it holds from then on, of the type that it holds.
+        span: place in the user's source, for errors; by default the line that builds it.
+
+    Raises:
+        ArgumentError: for what is no expression.
+    """
 
     ref: Expr
     value: Expr
@@ -460,7 +556,19 @@ class RefWrite(Expr):
 
 
 class TupleWrapper:
-    """An expression of several results of known number: indexed and unpacked like a tuple of Python."""
+    """An expression of several results of known number: indexed and unpacked like a tuple of Python.
+
+    Args:
+        tuple_value: the expression, whose value is a tuple.
+        size: the number of its fields.
+
+    Examples:
+        >>> from pullback import relay
+        >>> parts = relay.split(relay.var("x", shape=(2, 6)), 3, axis=1)
+        >>> first, *others = parts
+        >>> len(parts), first.index, [part.index for part in others]
+        (3, 0, [1, 2])
+    """
 
     def __init__(self, tuple_value: Expr, size: int) -> None:
         self.tuple_value, self.size = tuple_value, size

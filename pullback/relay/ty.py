@@ -39,7 +39,11 @@ class TypeKind(IntEnum):
 
 
 class Type(Shown):
-    """Base of relay's types."""
+    """Base of relay's types.
+
+    Args:
+        span: place in the user's source, for errors; by default the current one, if there is one.
+    """
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,24 @@ class TensorType(Type):
     """A tensor of the shape, whose sizes are ints, :class:`Any` or expressions of the loop IR, and of the dtype.
 
     Two of them are equal that have equal sizes: ``n + n`` is ``2 * n``.
+
+    Args:
+        shape: the size of each axis; () for a scalar.
+        dtype: of the elements.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Raises:
+        ArgumentError: for a shape that is no sequence.
+        ShapeError: for what is no size, and for a negative one.
+        DTypeError: for an unknown dtype.
+
+    Examples:
+        >>> from pullback import relay
+        >>> kind = relay.TensorType((relay.Any(), 3))
+        >>> print(kind)
+        Tensor[(?, 3), float32]
+        >>> kind.is_concrete
+        False
     """
 
     shape: tuple[AnyValue, ...]
@@ -117,13 +139,41 @@ def _size(size: AnyValue) -> AnyValue:
 
 
 def scalar_type(dtype: str) -> TensorType:
-    """The type of a scalar tensor: ``TensorType((), dtype)``."""
+    """The type of a scalar tensor: ``TensorType((), dtype)``.
+
+    Args:
+        dtype: of the scalar.
+
+    Returns:
+        The tensor type of shape ().
+
+    Raises:
+        DTypeError: for an unknown dtype.
+
+    Examples:
+        >>> from pullback import relay
+        >>> print(relay.scalar_type("int64"))
+        int64
+    """
     return TensorType((), dtype)
 
 
 @dataclass(frozen=True)
 class TupleType(Type):
-    """Several values together."""
+    """Several values together.
+
+    Args:
+        fields: the types of the values, in order.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Raises:
+        ArgumentError: for fields that are no sequence.
+
+    Examples:
+        >>> from pullback import relay
+        >>> print(relay.TupleType([relay.TensorType((2, 3)), relay.scalar_type("bool")]))
+        (Tensor[(2, 3), float32], bool)
+    """
 
     fields: tuple[Type, ...]
 
@@ -137,7 +187,22 @@ class TupleType(Type):
 
 @dataclass(frozen=True, eq=False)
 class TypeVar(Type, Symbol):
-    """A type parameter; equal only to itself. Applied to types it is a :class:`TypeCall`."""
+    """A type parameter; equal only to itself. Applied to types it is a :class:`TypeCall`.
+
+    Args:
+        name: shown in text.
+        kind: what the variable stands for, a type by default.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Examples:
+        >>> from pullback import relay
+        >>> a = relay.TypeVar("a")
+        >>> x = relay.var("x", a)
+        >>> print(relay.Function([x], x, ret_type=a, type_params=[a]))
+        fn [a](%x: a) -> a {
+          %x
+        }
+    """
 
     name: str = field(compare=False)
     kind: TypeKind = TypeKind.Type
@@ -152,7 +217,18 @@ class TypeVar(Type, Symbol):
 
 @dataclass(frozen=True, eq=False)
 class GlobalTypeVar(Type, TypeName):
-    """The name of a data type of the module; names compare. Applied to types it is a :class:`TypeCall`."""
+    """The name of a data type of the module; names compare. Applied to types it is a :class:`TypeCall`.
+
+    Args:
+        name: of the data type, which its definition (:class:`TypeData`) has in the module.
+        kind: what the name stands for.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Examples:
+        >>> from pullback import relay
+        >>> print(relay.GlobalTypeVar("List")(relay.TensorType((3,))))
+        List[Tensor[(3), float32]]
+    """
 
     kind: TypeKind = field(default=TypeKind.AdtHandle, compare=False)
 
@@ -168,7 +244,16 @@ class GlobalTypeVar(Type, TypeName):
 
 @dataclass(frozen=True)
 class TypeCall(Type):
-    """A data type of the types."""
+    """A data type of the types.
+
+    Args:
+        func: the data type, a :class:`GlobalTypeVar`.
+        args: the types that its type parameters stand for, in order.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Raises:
+        ArgumentError: for args that are no sequence.
+    """
 
     func: Type
     args: tuple[Type, ...]
@@ -179,7 +264,18 @@ class TypeCall(Type):
 
 @dataclass(frozen=True)
 class TypeRelation(Type):
-    """A constraint of a function type: ``func`` names the relation of ``args``, the last ones its results."""
+    """A constraint of a function type: ``func`` names the relation of ``args``, the last ones its results.
+
+    Args:
+        func: the relation, by its name, such as "Broadcast".
+        args: the types that it relates: inputs, then results.
+        num_inputs: how many of them are inputs.
+        attrs: attributes of the operator whose relation it is, if it has any.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Raises:
+        ArgumentError: for args that are no sequence.
+    """
 
     func: AnyValue
     args: tuple[Type, ...]
@@ -195,6 +291,22 @@ class FuncType(Type):
     """A function from the types of its arguments to that of its result.
 
     Two of them with type parameters are equal by :func:`pullback.ir.structural_equal`.
+
+    Args:
+        arg_types: the types of the arguments.
+        ret_type: the type of the result.
+        type_params: type variables that the function is polymorphic in.
+        type_constraints: relations that the types satisfy.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Raises:
+        ArgumentError: for arg_types, type_params or type_constraints that are no sequence.
+
+    Examples:
+        >>> from pullback import relay
+        >>> x = relay.TensorType((2, 3))
+        >>> print(relay.FuncType([x, x], relay.TensorType((2,))))
+        fn (Tensor[(2, 3), float32], Tensor[(2, 3), float32]) -> Tensor[(2), float32]
     """
 
     binds = ("type_params",)
@@ -215,14 +327,25 @@ class FuncType(Type):
 
 @dataclass(frozen=True)
 class RefType(Type):
-    """A mutable cell that holds a value of the type."""
+    """A mutable cell that holds a value of the type.
+
+    Args:
+        value: the type of what the cell holds.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+    """
 
     value: Type
 
 
 @dataclass(frozen=True, eq=False)
 class IncompleteType(Type, Symbol):
-    """A type that inference is to find; equal only to itself."""
+    """A type that inference is to find; equal only to itself.
+
+    Args:
+        kind: what is to be found, a type by default.
+        name: shown in text.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+    """
 
     kind: TypeKind = TypeKind.Type
     name: str = field(default="_", compare=False)

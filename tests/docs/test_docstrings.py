@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from enum import EnumMeta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.docs.blocks import ROOT
 ROOMS = (
     "pullback", "pullback.nn", "pullback.nn.functional", "pullback.nn.init", "pullback.optim", "pullback.callbacks",
     "pullback.relax.training",
+    "pullback.relay",
 )  # fmt: skip
 CLASSES = (Trainer, nn.Module)  # whose methods are checked too
 SECTION = re.compile(r"^(Args|Returns|Raises|Examples|Deprecated|Yields):\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
@@ -37,6 +39,8 @@ MOST_USED = (  # these have an example
     *(f"pullback.optim.{n}" for n in ("SGD", "Adam", "AdamW", "RunTime", "ClipByGlobalNorm", "ParameterGroups")),
     *(f"pullback.optim.{n}" for n in ("StepLR", "CosineAnnealingLR", "OneCycleLR", "LinearLR", "SequentialLR")),
     *(f"pullback.callbacks.{n}" for n in ("EarlyStopping", "ModelCheckpoint", "Checkpoint", "CSVLogger")),
+    *(f"pullback.relay.{n}" for n in ("Call", "Function", "If", "Let", "Match", "Op", "TensorType", "Tuple")),
+    *(f"pullback.relay.{n}" for n in ("FuncType", "TupleType", "TypeData", "Var", "const", "duplicate", "var")),
     *(f"Trainer.{n}" for n in ("evaluate", "fit", "freeze", "predict", "save", "state_dict", "update")),
 )  # fmt: skip
 
@@ -66,11 +70,13 @@ def sections(value: Any) -> dict[str, str]:
 
 
 def parameters(value: Any) -> list[str]:
-    """Names of arguments; none of a class that takes any for its subclasses, or of an exception."""
-    if inspect.isclass(value) and issubclass(value, BaseException):
+    """Names of arguments; none of a class that takes any for its subclasses, of an exception, or of a string."""
+    if inspect.isclass(value) and issubclass(value, BaseException | str):
         return []
     names = [n for n in inspect.signature(value).parameters if n != "self"]
-    return [] if names == ["args", "kwargs"] else [n for n in names if not n.startswith("_")]
+    if isinstance(value, EnumMeta) or names == ["args", "kwargs"]:  # members of an enumeration are made once
+        return []
+    return [n for n in names if not n.startswith("_")]
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -43,18 +43,61 @@ class OpPattern:
 class Op(ir.Op):
     """An operator of relay; calling it builds a call.
 
-    ``relation(arg_types, attrs)`` returns the result's type where the rule of the lowered form cannot: for sizes that
-    are not known. ``complete(arg_types, attrs)`` returns the argument types with those filled in that follow from the
-    others and the attributes, such as a weight's. ``returns`` is the number of results, or a function of the call that
-    says it, of an op with several. ``shown`` are attributes that text shows even where they have their default.
-    ``tuples`` says that arguments may be tuples.
-    ``static`` and ``numpy`` are what operators of values have, see above.
+    ``relay.op.get(name)`` finds one, ``relay.op.op.register(name)`` makes one. The fields from ``infer`` to ``samples``
+    are those of the graph IR's ops (``pullback/ir/op.py``): relay's operators have them from the form that they are
+    lowered to, and are given ``numpy`` and ``doc`` alone.
 
-    Four rules say what a call in Python is, where it differs from the call in the program. ``python`` are defaults that
-    Python calls have in place of the signature's, which are those of text. ``adapt(args, attrs)``
-    returns other arguments and attributes, or the expression itself, such as a call of another operator. ``order``
-    names the positional arguments where attributes stand among the tensors: ``gather(data, axis, indices)``.
-    ``face(call)`` is what Python gets instead of the call. :meth:`make` builds a call without any of them.
+    Four rules say what a call in Python is, where it differs from the call in the program: ``python``, ``adapt``,
+    ``order`` and ``face``. :meth:`make` builds a call without any of them.
+
+    Args:
+        name: the full name, such as "nn.dense".
+        signature: arguments, attributes and the defaults of text.
+        infer: the rule of the graph IR for types.
+        te: the meaning in tensor expressions.
+        kernel: the meaning in the loop IR.
+        numpy: ``numpy(values, attrs)``, the value of an operator of values that no attribute can say.
+        gradient: adjoints of the arguments, in the graph IR.
+        check: what must hold of the arguments' values.
+        constant_check: the same of arguments that are constants.
+        check_message: what the user is told where it does not hold.
+        decompose: the form in other ops of the graph IR.
+        divisor: what a mean divides the sum by.
+        precision: what mixed precision does with the op.
+        singular: whether the derivative has poles.
+        zeros: what the op does to zeros of an adjoint that stand for values that were not taken.
+        initial: numbers that parameters and states begin with, by the argument's name.
+        doc: what the op computes.
+        family: the ops that it is one of, such as "control".
+        samples: arguments of calls that tests make.
+        lower: the meaning in ops of the graph IR, ``lower(*arguments, **attrs)``.
+        relation: ``relation(arg_types, attrs)`` returns the result's type where the rule of the lowered form cannot:
+            for sizes that are not known.
+        complete: ``complete(arg_types, attrs)`` returns the argument types with those filled in that follow from the
+            others and the attributes, such as a weight's.
+        adapt: ``adapt(args, attrs)`` returns other arguments and attributes, or the expression itself, such as a call
+            of another operator.
+        returns: the number of results, or a function of the call that says it, of an op with several.
+        static: ``static(values, attrs)``, the call that one of an operator of values is, where these are known.
+        order: the positional arguments where attributes stand among the tensors: ``gather(data, axis, indices)``.
+        python: defaults that Python calls have in place of the signature's, which are those of text.
+        face: ``face(call)`` is what Python gets instead of the call.
+        pattern: how the op may be fused, a number of :class:`OpPattern`.
+        stateful: whether it has effects, so that its calls are neither merged nor left out.
+        tuples: whether arguments may be tuples.
+        shown: attributes that text shows even where they have their default.
+        noted: what :meth:`set_attr` was given, by name.
+        levels: the levels at which that was.
+        span: place in the user's source, for errors; by default the current one, if there is one.
+
+    Examples:
+        >>> from pullback import relay
+        >>> softmax = relay.op.get("nn.softmax")
+        >>> print(softmax.signature)
+        data, axis=-1
+        >>> print(softmax(relay.var("x", shape=(2, 3)), axis=0))
+        free_var %x: Tensor[(2, 3), float32];
+        nn.softmax(%x, axis=0)
     """
 
     registry: ClassVar[dict[str, Op]] = {}  # type: ignore[assignment]
