@@ -19,6 +19,7 @@ from tests.docs.blocks import ROOT
 ROOMS = (
     "pullback", "pullback.nn", "pullback.nn.functional", "pullback.nn.init", "pullback.optim", "pullback.callbacks",
     "pullback.relax.training",
+    "pullback.te",
 )  # fmt: skip
 CLASSES = (Trainer, nn.Module)  # whose methods are checked too
 SECTION = re.compile(r"^(Args|Returns|Raises|Examples|Deprecated|Yields):\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
@@ -37,6 +38,7 @@ MOST_USED = (  # these have an example
     *(f"pullback.optim.{n}" for n in ("SGD", "Adam", "AdamW", "RunTime", "ClipByGlobalNorm", "ParameterGroups")),
     *(f"pullback.optim.{n}" for n in ("StepLR", "CosineAnnealingLR", "OneCycleLR", "LinearLR", "SequentialLR")),
     *(f"pullback.callbacks.{n}" for n in ("EarlyStopping", "ModelCheckpoint", "Checkpoint", "CSVLogger")),
+    *(f"pullback.te.{n}" for n in ("compute", "placeholder", "reduce_axis", "size_var", "sum")),
     *(f"Trainer.{n}" for n in ("evaluate", "fit", "freeze", "predict", "save", "state_dict", "update")),
 )  # fmt: skip
 
