@@ -48,6 +48,22 @@ class Span:
 
     ``origin`` is the call that the user wrote there, of what a pass has made of it: errors name that call. ``layer`` is
     the dotted name of the ``nn.Module`` in whose ``forward`` it stands, "" of the outermost; profiles name it.
+
+    Args:
+        file: its path, or what stands for it, such as ``<stdin>``.
+        line: the line's number, from 1 on.
+        column: where the place begins in the line, in characters from 0 on.
+        end_column: where it ends, exclusive; None where that is not known.
+        text: the line, where no file holds it.
+        origin: the call that the user wrote there; None where the node is that call.
+        layer: the dotted name of the layer.
+
+    Examples:
+        >>> from pullback.ir import Span
+        >>> print(Span("net.py", 3, 4, 9, text="y = x @ w").caret())
+          --> net.py:3:5
+            y = x @ w
+                ^^^^^
     """
 
     file: str
@@ -97,7 +113,22 @@ def current_span() -> Span | None:
 
 @contextlib.contextmanager
 def span_scope(span: Span | Callable[[], Span | None] | None) -> Iterator[None]:
-    """Nodes built inside take ``span``, or what it returns for each; ``None`` keeps the surrounding one."""
+    """Nodes built inside take ``span``, or what it returns for each; ``None`` keeps the surrounding one.
+
+    Args:
+        span: the place, a function that returns it for each node, or None.
+
+    Returns:
+        a context manager.
+
+    Examples:
+        >>> from pullback import te
+        >>> from pullback.ir import Span, span_scope
+        >>> with span_scope(Span("net.py", 3)):
+        ...     x = te.placeholder((4, 8))
+        >>> x.span.line
+        3
+    """
     if span is None:
         yield
         return
@@ -141,7 +172,11 @@ def made_quickly(kind: type[AnyDataclass]) -> type[AnyDataclass]:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """Base of all IR nodes: a frozen dataclass, identity for ``==`` and ``hash``, a span that is not structure."""
+    """Base of all IR nodes: a frozen dataclass, identity for ``==`` and ``hash``, a span that is not structure.
+
+    Args:
+        span: the place in the user's source; by default that of the enclosing ``span_scope``.
+    """
 
     span: Span | None = field(default_factory=current_span, kw_only=True, repr=False, compare=False)
 
@@ -254,13 +289,45 @@ def structural_equal(a: Any, b: Any, map_free_vars: bool = True) -> bool:
     Symbols correspond one to one, by first occurrence, inside the node that binds them; spans and the names of symbols
     do not count. Symbols that nothing binds correspond as well, unless ``map_free_vars=False``: such a one is equal
     only to itself.
+
+    Args:
+        a: a node, a module, or a list, tuple or mapping of them.
+        b: what it is compared with.
+        map_free_vars: whether symbols that nothing binds correspond.
+
+    Returns:
+        whether they have the same structure.
+
+    Examples:
+        >>> from pullback.ir import structural_equal
+        >>> n, m = relax.Var("n", R.Tensor((2,), "float32")), relax.Var("m", R.Tensor((2,), "float32"))
+        >>> structural_equal(R.exp(n), R.exp(m)), structural_equal(n, m, map_free_vars=False)
+        (True, False)
     """
     return _Comparer(map_free_vars).equal(a, b, _ROOT) is None
 
 
 def assert_structural_equal(a: Any, b: Any, map_free_vars: bool = True) -> None:
     """Raise ``ValueError`` naming the first place where ``a`` and ``b`` differ, with both texts; ``map_free_vars`` as
-    in :func:`structural_equal`."""
+    in :func:`structural_equal`.
+
+    Args:
+        a: a node, a module, or a list, tuple or mapping of them.
+        b: what it is compared with.
+        map_free_vars: whether symbols that nothing binds correspond.
+
+    Raises:
+        ValueError: where the structures differ.
+
+    Examples:
+        >>> from pullback.ir import assert_structural_equal
+        >>> v = relax.Var("v", R.Tensor((2,), "float32"))
+        >>> assert_structural_equal(R.exp(v), R.exp(v))
+        >>> assert_structural_equal(R.exp(v), R.tanh(v))
+        Traceback (most recent call last):
+        ValueError: structures differ at root.Call.op.Op.name: 'relax.exp' against 'relax.tanh'
+        ...
+    """
     difference = _Comparer(map_free_vars).equal(a, b, _ROOT)
     if difference is not None:
         raise ValueError(f"structures differ at {difference}\n--- left\n{a}\n--- right\n{b}")

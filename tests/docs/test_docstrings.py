@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ ROOMS = (
     "pullback", "pullback.nn", "pullback.nn.functional", "pullback.nn.init", "pullback.optim", "pullback.callbacks",
     "pullback.relax.training",
     "pullback.te",
+    "pullback.ir",
 )  # fmt: skip
 CLASSES = (Trainer, nn.Module)  # whose methods are checked too
 SECTION = re.compile(r"^(Args|Returns|Raises|Examples|Deprecated|Yields):\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
@@ -63,13 +66,22 @@ def public() -> Iterator[tuple[str, Any]]:
 PUBLIC = dict(public())
 
 
+def docstring(value: Any) -> str:
+    """That of a class is read in its source where ``__doc__`` is a property, which its instances have."""
+    if not isinstance(value.__doc__, property):
+        return inspect.getdoc(value) or ""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    return ast.get_docstring(tree) or ""
+
+
 def sections(value: Any) -> dict[str, str]:
-    return dict(SECTION.findall((inspect.getdoc(value) or "") + "\n"))
+    return dict(SECTION.findall(docstring(value) + "\n"))
 
 
 def parameters(value: Any) -> list[str]:
-    """Names of arguments; none of a class that takes any for its subclasses, or of an exception."""
-    if inspect.isclass(value) and issubclass(value, BaseException):
+    """Names of arguments; none of a class that takes any for its subclasses, of an exception, or of a string."""
+    if inspect.isclass(value) and issubclass(value, BaseException | str):
         return []
     names = [n for n in inspect.signature(value).parameters if n != "self"]
     return [] if names == ["args", "kwargs"] else [n for n in names if not n.startswith("_")]
@@ -78,7 +90,7 @@ def parameters(value: Any) -> list[str]:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_it_is_documented(name: str) -> None:
     value = PUBLIC[name]
-    summary = (inspect.getdoc(value) or "").partition("\n\n")[0]
+    summary = docstring(value).partition("\n\n")[0]
     assert re.search(r"[.:…]$", summary), f"no sentence: {summary!r}"
     found = sections(value)
     described = re.findall(r"^ {4}(\w+): ", found.get("Args", ""), re.MULTILINE)
@@ -98,7 +110,7 @@ def test_its_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(PREAMBLE, names)
-    text = inspect.getdoc(PUBLIC[name]) or ""
+    text = docstring(PUBLIC[name])
     text = text[text.index("\nExamples:\n") :]
     test = doctest.DocTestParser().get_doctest(text, names, name, None, 0)
     assert test.examples
