@@ -31,7 +31,7 @@ REFERENCE = {
     "optim": "pullback.optim", "training": "pullback.relax.training", "callbacks": "pullback.callbacks",
     "relax": "pullback.relax", "transform": "pullback.relax.transform", "ir": "pullback.ir", "te": "pullback.te",
     "runtime": "pullback.runtime", "distributed": "pullback.distributed", "sklearn": "pullback.sklearn",
-    "testing": "pullback.testing",
+    "testing": "pullback.testing", "nd": "pullback.nd",
 }  # fmt: skip
 TRAINER = "pullback.relax.training.trainer.Trainer"
 EXAMPLES = '??? note "Examples begin with this"\n\n' + textwrap.indent(f"```python\n{PREAMBLE}```\n", "    ")

@@ -23,6 +23,8 @@ ROOMS = (
     "pullback.relax.training",
     "pullback.te",
     "pullback.ir",
+    "pullback.distributed",
+    "pullback.nd",
 )  # fmt: skip
 CLASSES = (Trainer, nn.Module)  # whose methods are checked too
 SECTION = re.compile(r"^(Args|Returns|Raises|Examples|Deprecated|Yields):\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
@@ -42,6 +44,8 @@ MOST_USED = (  # these have an example
     *(f"pullback.optim.{n}" for n in ("StepLR", "CosineAnnealingLR", "OneCycleLR", "LinearLR", "SequentialLR")),
     *(f"pullback.callbacks.{n}" for n in ("EarlyStopping", "ModelCheckpoint", "Checkpoint", "CSVLogger")),
     *(f"pullback.te.{n}" for n in ("compute", "placeholder", "reduce_axis", "size_var", "sum")),
+    *(f"pullback.distributed.{n}" for n in ("DataParallel", "Distribution", "Mesh", "ZeRO", "exchange", "run_local")),
+    *(f"pullback.nd.{n}" for n in ("array", "zeros")),
     *(f"Trainer.{n}" for n in ("evaluate", "fit", "freeze", "predict", "save", "state_dict", "update")),
 )  # fmt: skip
 
