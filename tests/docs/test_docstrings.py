@@ -25,6 +25,7 @@ ROOMS = (
     "pullback.ir",
     "pullback.distributed",
     "pullback.nd",
+    "pullback.testing",
 )  # fmt: skip
 CLASSES = (Trainer, nn.Module)  # whose methods are checked too
 SECTION = re.compile(r"^(Args|Returns|Raises|Examples|Deprecated|Yields):\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
@@ -46,6 +47,7 @@ MOST_USED = (  # these have an example
     *(f"pullback.te.{n}" for n in ("compute", "placeholder", "reduce_axis", "size_var", "sum")),
     *(f"pullback.distributed.{n}" for n in ("DataParallel", "Distribution", "Mesh", "ZeRO", "exchange", "run_local")),
     *(f"pullback.nd.{n}" for n in ("array", "zeros")),
+    *(f"pullback.testing.{n}" for n in ("assert_allclose", "check_numerical_grads", "parametrize_targets")),
     *(f"Trainer.{n}" for n in ("evaluate", "fit", "freeze", "predict", "save", "state_dict", "update")),
 )  # fmt: skip
 
