@@ -26,6 +26,7 @@ ROOMS = (
     "pullback.distributed",
     "pullback.nd",
     "pullback.testing",
+    "pullback.sklearn",
 )  # fmt: skip
 CLASSES = (Trainer, nn.Module)  # whose methods are checked too
 SECTION = re.compile(r"^(Args|Returns|Raises|Examples|Deprecated|Yields):\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
@@ -48,6 +49,7 @@ MOST_USED = (  # these have an example
     *(f"pullback.distributed.{n}" for n in ("DataParallel", "Distribution", "Mesh", "ZeRO", "exchange", "run_local")),
     *(f"pullback.nd.{n}" for n in ("array", "zeros")),
     *(f"pullback.testing.{n}" for n in ("assert_allclose", "check_numerical_grads", "parametrize_targets")),
+    *(f"pullback.sklearn.{n}" for n in ("PullbackClassifier", "PullbackRegressor")),
     *(f"Trainer.{n}" for n in ("evaluate", "fit", "freeze", "predict", "save", "state_dict", "update")),
 )  # fmt: skip
 
