@@ -46,6 +46,7 @@ MOST_USED = (  # these have an example
     *(f"pullback.optim.{n}" for n in ("StepLR", "CosineAnnealingLR", "OneCycleLR", "LinearLR", "SequentialLR")),
     *(f"pullback.callbacks.{n}" for n in ("EarlyStopping", "ModelCheckpoint", "Checkpoint", "CSVLogger")),
     *(f"pullback.te.{n}" for n in ("compute", "placeholder", "reduce_axis", "size_var", "sum")),
+    *(f"pullback.ir.{n}" for n in ("Op", "assert_structural_equal", "span_scope", "structural_equal")),
     *(f"pullback.distributed.{n}" for n in ("DataParallel", "Distribution", "Mesh", "ZeRO", "exchange", "run_local")),
     *(f"pullback.nd.{n}" for n in ("array", "zeros")),
     *(f"pullback.testing.{n}" for n in ("assert_allclose", "check_numerical_grads", "parametrize_targets")),
