@@ -26,35 +26,95 @@ T = TypeVar("T")
 
 
 def rank() -> int:
-    """The number of this rank, from 0 on."""
+    """The number of this rank, from 0 on.
+
+    Returns:
+        the number, less than ``size()``.
+
+    Raises:
+        UserError: where several processes were started that do not know each other.
+    """
     return start().rank
 
 
 def size() -> int:
-    """How many ranks there are."""
+    """How many ranks there are.
+
+    Returns:
+        the number, 1 without a launcher.
+
+    Raises:
+        UserError: where several processes were started that do not know each other.
+
+    Examples:
+        >>> pullback.distributed.rank(), pullback.distributed.size()
+        (0, 1)
+    """
     return start().size
 
 
 def is_first() -> bool:
-    """Whether this is rank 0, which prints and writes what is to be printed or written once."""
+    """Whether this is rank 0, which prints and writes what is to be printed or written once.
+
+    Returns:
+        whether it is.
+
+    Raises:
+        UserError: where several processes were started that do not know each other.
+
+    Examples:
+        >>> if pullback.distributed.is_first():
+        ...     print("done")
+        done
+    """
     return start().is_first
 
 
 def broadcast(value: T, root: int = 0) -> T:
-    """The value of rank ``root``: anything that pickles. All ranks call it."""
+    """The value of rank ``root``: anything that pickles. All ranks call it.
+
+    Args:
+        value: what this rank gives; that of other ranks than ``root`` is not sent.
+        root: the number of the rank whose value all get.
+
+    Returns:
+        the value of that rank.
+
+    Raises:
+        RankError: where another rank ended or failed.
+
+    Examples:
+        >>> pullback.distributed.run_local(3, lambda rank: pullback.distributed.broadcast(rank * 10, root=2))
+        [20, 20, 20]
+    """
     return start().broadcast(value, root)
 
 
 def exchange(value: T) -> list[T]:
     """The values of all ranks, by rank: anything that pickles. All ranks call it.
 
-    >>> sum(pullback.distributed.exchange(len(mine)))
+    Args:
+        value: what this rank gives.
+
+    Returns:
+        a list of as many values as there are ranks.
+
+    Raises:
+        RankError: where another rank ended or failed.
+
+    Examples:
+        >>> pullback.distributed.run_local(3, lambda rank: sum(pullback.distributed.exchange(rank)))
+        [3, 3, 3]
     """
     return start().exchange(value)
 
 
 def barrier() -> None:
-    """Wait until all ranks are here. All ranks call it."""
+    """Wait until all ranks are here. All ranks call it.
+
+    Raises:
+        RankError: where another rank ended or failed.
+    """
     start().barrier()
 
 

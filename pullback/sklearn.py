@@ -28,6 +28,8 @@ try:
 except ImportError as error:
     raise ImportError("pullback.sklearn needs scikit-learn ≥ 1.6: pip install 'pullback[sklearn]'") from error
 
+__all__ = ["PullbackClassifier", "PullbackRegressor", "multilayer_perceptron"]
+
 ACTIVATIONS: dict[str, Any] = {
     "relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "logistic": nn.Sigmoid, "gelu": nn.GELU, "silu": nn.SiLU,
 }  # fmt: skip
@@ -70,7 +72,20 @@ class _Estimator(BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Train ``epochs`` epochs on the rows of ``X`` and ``y``; returns the estimator. With ``warm_start`` a fitted
-        estimator goes on with what it has learnt. ``sample_weight``: how much each row counts in the loss."""
+        estimator goes on with what it has learnt.
+
+        Args:
+            X: the inputs, (rows, features); of more axes for a ``model``.
+            y: the labels or targets of the rows.
+            sample_weight: how much each row counts in the loss: (rows,), or a number.
+
+        Returns:
+            the estimator.
+
+        Raises:
+            ValueError: for inputs and targets that scikit-learn refuses.
+            UserError: for hyperparameters that do not fit, and what ``pullback.trainer`` refuses.
+        """
         going_on = self.warm_start and hasattr(self, "trainer_")
         return self._train(X, y, sample_weight, self.epochs, going_on)
 
@@ -173,20 +188,32 @@ class _Estimator(BaseEstimator):
 class PullbackClassifier(ClassifierMixin, _Estimator):
     """A classifier for scikit-learn.
 
-    ``model``: None for a perceptron with ``hidden_layer_sizes`` and ``activation``; a function
-    ``(n_features, n_outputs) → nn.Module``; or an ``nn.Module``, of which each ``fit`` trains a copy. Its output is
-    (rows, classes), for the losses "bce" and "bce_with_logits", of two classes, (rows, 1).
-
-    ``loss``: a name or a loss, as ``pullback.trainer`` takes; ``optimizer``: an optimizer or a name, for which ``lr``
-    is the learning rate (None: its default). ``epochs`` and ``batch_size`` are those of ``fit``, ``precision`` that of
-    ``pullback.trainer``. ``warm_start``: ``fit`` goes on from what was learnt. ``random_state``: the seed of initial
-    values, of the order of rows and of dropout. ``verbose`` shows the progress.
-
     Labels may be of any type. Inputs of float64 become float32, and for the perceptron all do. After ``fit``:
-    ``classes_``, ``trainer_`` (the Trainer), ``history_``, ``n_iter_`` (epochs), ``n_features_in_``. Predictions are
-    made in batches of ``batch_size``.
+    ``classes_``, ``trainer_`` (the Trainer), ``history_``, ``n_iter_`` (epochs), ``n_features_in_``.
 
-    >>> search = GridSearchCV(PullbackClassifier(), {"lr": [1e-3, 1e-2], "hidden_layer_sizes": [(50,), (100, 100)]})
+    Args:
+        model: None for a perceptron with ``hidden_layer_sizes`` and ``activation``; a function
+            ``(n_features, n_outputs) → nn.Module``; or an ``nn.Module``, of which each ``fit`` trains a copy. Its
+            output is (rows, classes), for the losses "bce" and "bce_with_logits", of two classes, (rows, 1).
+        loss: a name or a loss, as ``pullback.trainer`` takes.
+        optimizer: an optimizer, of which each ``fit`` uses a copy, or a name: "adam", "sgd", ….
+        lr: the learning rate of an optimizer that is given by name, a number or a schedule; None: its default.
+        epochs: how many ``fit`` trains.
+        batch_size: rows of a batch, at least 1; predictions are made in batches of as many.
+        hidden_layer_sizes: of the perceptron, from the inputs to the outputs.
+        activation: between its layers: "relu", "tanh", "sigmoid", "logistic", "gelu" or "silu".
+        precision: that of ``pullback.trainer``: None is float32, "float16" and "bfloat16" are mixed precision.
+        warm_start: whether ``fit`` goes on from what was learnt.
+        random_state: the seed of initial values, of the order of rows and of dropout: an int, ``RandomState`` or None.
+        verbose: whether the progress is shown.
+
+    Examples:
+        >>> from pullback.sklearn import PullbackClassifier
+        >>> from sklearn.model_selection import GridSearchCV
+        >>> model = PullbackClassifier(epochs=5, lr=1e-2, hidden_layer_sizes=(32,), random_state=0).fit(x, y)
+        >>> model.predict(x[:5]).shape, model.predict_proba(x[:5]).shape
+        ((5,), (5, 4))
+        >>> search = GridSearchCV(PullbackClassifier(), {"lr": [1e-3, 1e-2], "hidden_layer_sizes": [(50,), (100, 100)]})
     """
 
     _several_targets = False
@@ -214,8 +241,20 @@ class PullbackClassifier(ClassifierMixin, _Estimator):
         )  # fmt: skip
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> PullbackClassifier:
-        """One epoch on these rows, going on from what was learnt. ``classes``: all labels, needed in the first call
-        unless ``y`` has them all."""
+        """One epoch on these rows, going on from what was learnt.
+
+        Args:
+            X: the inputs, (rows, features); of more axes for a ``model``.
+            y: the labels, (rows,).
+            classes: all labels, needed in the first call unless ``y`` has them all.
+            sample_weight: how much each row counts in the loss: (rows,), or a number.
+
+        Returns:
+            the estimator.
+
+        Raises:
+            ValueError: where ``classes`` are not those of the first call, and for labels that are none of them.
+        """
         going_on = hasattr(self, "trainer_")
         if not going_on:
             self._asked = None if classes is None else np.unique(classes)
@@ -227,20 +266,64 @@ class PullbackClassifier(ClassifierMixin, _Estimator):
             self._asked = None
 
     def predict(self, X: Any) -> np.ndarray:
-        """The label of each row: (rows,)."""
+        """The label of each row: (rows,).
+
+        Args:
+            X: the inputs.
+
+        Returns:
+            labels, of the dtype of ``classes_``.
+
+        Raises:
+            NotFittedError: before ``fit``.
+            ShapeError: where the model's output is not (rows, classes).
+        """
         scores = self._scores(self._predicted(X))
         return self.classes_[scores.argmax(1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class: (rows, classes). Raises UserError for a loss that knows none."""
+        """The probability of each class: (rows, classes).
+
+        Args:
+            X: the inputs.
+
+        Returns:
+            float64, in the order of ``classes_``.
+
+        Raises:
+            NotFittedError: before ``fit``.
+            UserError: for a loss that knows no probabilities.
+        """
         return self._probabilities(self._predicted(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """The logarithms of :meth:`predict_proba`."""
+        """The logarithms of :meth:`predict_proba`.
+
+        Args:
+            X: the inputs.
+
+        Returns:
+            (rows, classes), float64.
+
+        Raises:
+            NotFittedError: before ``fit``.
+            UserError: for a loss that knows no probabilities.
+        """
         return np.log(self.predict_proba(X))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """The scores from which the label follows: (rows, classes), of two classes (rows,), above 0 for the second."""
+        """The scores from which the label follows: (rows, classes), of two classes (rows,), above 0 for the second.
+
+        Args:
+            X: the inputs.
+
+        Returns:
+            float64.
+
+        Raises:
+            NotFittedError: before ``fit``.
+            ShapeError: where the model's output is not (rows, classes).
+        """
         scores = self._scores(self._predicted(X))
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
@@ -302,20 +385,61 @@ class PullbackClassifier(ClassifierMixin, _Estimator):
 class PullbackRegressor(RegressorMixin, _Estimator):
     """A regressor for scikit-learn, of one target or of several: (rows,) or (rows, targets).
 
-    Arguments and attributes are those of :class:`PullbackClassifier`, but for ``loss``, "mse" by default, and
-    ``classes_``. Targets are taken as they are: a ``TransformedTargetRegressor`` scales them.
+    Targets become float32, and are not scaled: a ``TransformedTargetRegressor`` does that. After ``fit``: ``trainer_``
+    (the Trainer), ``history_``, ``n_iter_`` (epochs), ``n_features_in_``.
 
-    >>> cross_val_score(make_pipeline(StandardScaler(), PullbackRegressor(epochs=50)), x, y)
+    Args:
+        model: None for a perceptron with ``hidden_layer_sizes`` and ``activation``; a function
+            ``(n_features, n_outputs) → nn.Module``; or an ``nn.Module``, of which each ``fit`` trains a copy. Its
+            output is (rows, targets).
+        loss: a name or a loss, as ``pullback.trainer`` takes.
+        optimizer: an optimizer, of which each ``fit`` uses a copy, or a name: "adam", "sgd", ….
+        lr: the learning rate of an optimizer that is given by name, a number or a schedule; None: its default.
+        epochs: how many ``fit`` trains.
+        batch_size: rows of a batch, at least 1; predictions are made in batches of as many.
+        hidden_layer_sizes: of the perceptron, from the inputs to the outputs.
+        activation: between its layers: "relu", "tanh", "sigmoid", "logistic", "gelu" or "silu".
+        precision: that of ``pullback.trainer``: None is float32, "float16" and "bfloat16" are mixed precision.
+        warm_start: whether ``fit`` goes on from what was learnt.
+        random_state: the seed of initial values, of the order of rows and of dropout: an int, ``RandomState`` or None.
+        verbose: whether the progress is shown.
+
+    Examples:
+        >>> from pullback.sklearn import PullbackRegressor
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> model = make_pipeline(StandardScaler(), PullbackRegressor(epochs=5, random_state=0))
+        >>> model.fit(x, x.sum(1)).predict(x[:5]).shape
+        (5,)
     """
 
     _several_targets = True
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> PullbackRegressor:
-        """One epoch on these rows, going on from what was learnt."""
+        """One epoch on these rows, going on from what was learnt.
+
+        Args:
+            X: the inputs, (rows, features); of more axes for a ``model``.
+            y: the targets, (rows,) or (rows, targets).
+            sample_weight: how much each row counts in the loss: (rows,), or a number.
+
+        Returns:
+            the estimator.
+        """
         return self._train(X, y, sample_weight, 1, hasattr(self, "trainer_"))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The prediction for each row, in the form that ``y`` had."""
+        """The prediction for each row, in the form that ``y`` had.
+
+        Args:
+            X: the inputs.
+
+        Returns:
+            float64, (rows,) or (rows, targets).
+
+        Raises:
+            NotFittedError: before ``fit``.
+        """
         outputs = self._predicted(X)
         return outputs.reshape(len(outputs)) if self._flat else outputs
 
@@ -336,7 +460,25 @@ class PullbackRegressor(RegressorMixin, _Estimator):
 def multilayer_perceptron(
     n_features: int, n_outputs: int, hidden_layer_sizes: Sequence[int] = (100,), activation: str = "relu"
 ) -> nn.Sequential:
-    """Linear layers with an activation between them: what the estimators train by default."""
+    """Linear layers with an activation between them: what the estimators train by default.
+
+    Args:
+        n_features: columns of the input, (rows, n_features) of float32.
+        n_outputs: columns of the output.
+        hidden_layer_sizes: from the input to the output; an int is one layer, () none.
+        activation: "relu", "tanh", "sigmoid", "logistic", "gelu" or "silu".
+
+    Returns:
+        the module.
+
+    Raises:
+        ArgumentError: for another activation.
+
+    Examples:
+        >>> from pullback.sklearn import multilayer_perceptron
+        >>> len(multilayer_perceptron(16, 4, (32, 32)))
+        5
+    """
     sizes = [hidden_layer_sizes] if isinstance(hidden_layer_sizes, (int, np.integer)) else list(hidden_layer_sizes)
     if activation not in ACTIVATIONS:
         raise ArgumentError(

@@ -32,7 +32,7 @@ REFERENCE = {
     "relax": "pullback.relax", "transform": "pullback.relax.transform", "ir": "pullback.ir", "te": "pullback.te",
     "relay": "pullback.relay",
     "runtime": "pullback.runtime", "distributed": "pullback.distributed", "sklearn": "pullback.sklearn",
-    "testing": "pullback.testing",
+    "testing": "pullback.testing", "nd": "pullback.nd",
 }  # fmt: skip
 TRAINER = "pullback.relax.training.trainer.Trainer"
 EXAMPLES = '??? note "Examples begin with this"\n\n' + textwrap.indent(f"```python\n{PREAMBLE}```\n", "    ")

@@ -16,9 +16,9 @@ from pullback import te
 from pullback.driver.cache import compiler_fingerprint
 from pullback.driver.options import Options
 from pullback.driver.pipeline import whole_function
+from pullback.ir.digest import structural_digest
 from pullback.ir.errors import InternalError, UserError
 from pullback.ir.module import GlobalVar, IRModule
-from pullback.ir.node import structural_digest
 from pullback.ir.op import Op, all_packaged, is_packaged
 from pullback.relax.analysis import called_functions, post_order_visit
 from pullback.relax.expr import Call, Expr, Function, Tuple

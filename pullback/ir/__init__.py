@@ -5,6 +5,7 @@ from typing import Any
 
 from pullback.ir import transform
 from pullback.ir.deprecation import PullbackDeprecationWarning
+from pullback.ir.digest import structural_digest, structural_hash
 from pullback.ir.errors import (
     ArgumentError,
     CallError,
@@ -28,9 +29,7 @@ from pullback.ir.node import (
     Span,
     assert_structural_equal,
     span_scope,
-    structural_digest,
     structural_equal,
-    structural_hash,
 )
 from pullback.ir.op import Op
 from pullback.ir.saved import load_json, save_json

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import linecache
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import MISSING, dataclass, field, fields
-from enum import Enum, auto
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pullback.ir.depth import deep
 from pullback.ir.errors import PullbackError
 from pullback.ir.typed import cache
 
@@ -116,7 +113,22 @@ def current_span() -> Span | None:
 
 @contextlib.contextmanager
 def span_scope(span: Span | Callable[[], Span | None] | None) -> Iterator[None]:
-    """Nodes built inside take ``span``, or what it returns for each; ``None`` keeps the surrounding one."""
+    """Nodes built inside take ``span``, or what it returns for each; ``None`` keeps the surrounding one.
+
+    Args:
+        span: the place, a function that returns it for each node, or None.
+
+    Returns:
+        a context manager.
+
+    Examples:
+        >>> from pullback import te
+        >>> from pullback.ir import Span, span_scope
+        >>> with span_scope(Span("net.py", 3)):
+        ...     x = te.placeholder((4, 8))
+        >>> x.span.line
+        3
+    """
     if span is None:
         yield
         return
@@ -160,7 +172,11 @@ def made_quickly(kind: type[AnyDataclass]) -> type[AnyDataclass]:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """Base of all IR nodes: a frozen dataclass, identity for ``==`` and ``hash``, a span that is not structure."""
+    """Base of all IR nodes: a frozen dataclass, identity for ``==`` and ``hash``, a span that is not structure.
+
+    Args:
+        span: the place in the user's source; by default that of the enclosing ``span_scope``.
+    """
 
     span: Span | None = field(default_factory=current_span, kw_only=True, repr=False, compare=False)
 
@@ -257,12 +273,13 @@ class Symbol(Node):
 
 def structure(node: Any) -> Iterator[tuple[str, Any]]:
     """The structural fields of a node: all dataclass fields but the span and those marked ``compare=False``."""
-    for name in _structural_fields(type(node)):
+    for name in structural_fields(type(node)):
         yield name, getattr(node, name)
 
 
 @cache
-def _structural_fields(kind: type) -> tuple[str, ...]:
+def structural_fields(kind: type) -> tuple[str, ...]:
+    """The names of a class's structural fields."""
     return tuple(item.name for item in fields(kind) if item.compare)
 
 
@@ -272,13 +289,45 @@ def structural_equal(a: Any, b: Any, map_free_vars: bool = True) -> bool:
     Symbols correspond one to one, by first occurrence, inside the node that binds them; spans and the names of symbols
     do not count. Symbols that nothing binds correspond as well, unless ``map_free_vars=False``: such a one is equal
     only to itself.
+
+    Args:
+        a: a node, a module, or a list, tuple or mapping of them.
+        b: what it is compared with.
+        map_free_vars: whether symbols that nothing binds correspond.
+
+    Returns:
+        whether they have the same structure.
+
+    Examples:
+        >>> from pullback.ir import structural_equal
+        >>> n, m = relax.Var("n", R.Tensor((2,), "float32")), relax.Var("m", R.Tensor((2,), "float32"))
+        >>> structural_equal(R.exp(n), R.exp(m)), structural_equal(n, m, map_free_vars=False)
+        (True, False)
     """
     return _Comparer(map_free_vars).equal(a, b, _ROOT) is None
 
 
 def assert_structural_equal(a: Any, b: Any, map_free_vars: bool = True) -> None:
     """Raise ``ValueError`` naming the first place where ``a`` and ``b`` differ, with both texts; ``map_free_vars`` as
-    in :func:`structural_equal`."""
+    in :func:`structural_equal`.
+
+    Args:
+        a: a node, a module, or a list, tuple or mapping of them.
+        b: what it is compared with.
+        map_free_vars: whether symbols that nothing binds correspond.
+
+    Raises:
+        ValueError: where the structures differ.
+
+    Examples:
+        >>> from pullback.ir import assert_structural_equal
+        >>> v = relax.Var("v", R.Tensor((2,), "float32"))
+        >>> assert_structural_equal(R.exp(v), R.exp(v))
+        >>> assert_structural_equal(R.exp(v), R.tanh(v))
+        Traceback (most recent call last):
+        ValueError: structures differ at root.Call.op.Op.name: 'relax.exp' against 'relax.tanh'
+        ...
+    """
     difference = _Comparer(map_free_vars).equal(a, b, _ROOT)
     if difference is not None:
         raise ValueError(f"structures differ at {difference}\n--- left\n{a}\n--- right\n{b}")
@@ -344,7 +393,7 @@ class _Comparer:
             if len(a) != len(b):
                 return f"{_text(path)}: length {len(a)} against {len(b)}"
             return [(x, y, (path, f"[{i}]")) for i, (x, y) in enumerate(zip(a, b, strict=True))]
-        array_a, array_b = _as_array(a), _as_array(b)
+        array_a, array_b = as_array(a), as_array(b)
         if array_a is not None and array_b is not None and type(a) is type(b):
             same = array_a.dtype == array_b.dtype and array_a.shape == array_b.shape
             return [] if same and array_a.tobytes() == array_b.tobytes() else f"{_text(path)}: constants differ"
@@ -412,7 +461,7 @@ def _symbols(parts: Any) -> set[int]:
     return found
 
 
-def _as_array(value: Any) -> np.ndarray | None:
+def as_array(value: Any) -> np.ndarray | None:
     """The elements of an array, a NumPy scalar or a runtime tensor."""
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
@@ -438,123 +487,3 @@ def node_items(node: Any) -> list[tuple[str, Any]]:
     """Structural fields of a node in comparison order: binders come before what they bind."""
     custom = getattr(node, "structural_items", None)
     return custom() if custom is not None else list(structure(node))
-
-
-def structural_hash(node: Any, map_free_vars: bool = True) -> int:
-    """A hash that agrees with :func:`structural_equal`; the same from run to run (blake2b, 64 bits). Symbols that
-    nothing binds count by their place, whatever ``map_free_vars`` says: what is equal has one hash either way."""
-    return int.from_bytes(structural_digest(node)[:8], "little")
-
-
-_PLAIN = (int, str, float, bool, type(None))  # most of what a structure ends in
-_FEW_BYTES = 256  # of an array that is no more than a few elements
-
-
-class _Kind(Enum):
-    CLOSED = auto()
-    NODE = auto()
-    MAPPING = auto()
-    SEQUENCE = auto()
-    OTHER = auto()
-
-
-@cache
-def _kind(type_: type) -> _Kind:
-    if issubclass(type_, Closed):
-        return _Kind.CLOSED
-    if issubclass(type_, Node) or hasattr(type_, "structural_items"):
-        return _Kind.NODE
-    if issubclass(type_, Mapping):
-        return _Kind.MAPPING
-    return _Kind.SEQUENCE if issubclass(type_, tuple | list) else _Kind.OTHER
-
-
-def _is_word(value: Any) -> bool:
-    """Whether it is a string, nothing, or sizes: equal values are written alike."""
-    type_ = type(value)
-    return type_ is str or value is None or (type_ is tuple and all(type(size) is int for size in value))
-
-
-_name_of = functools.cache(str)  # of a NumPy type, which writes its name slowly
-
-
-@cache
-def _fields_of_digest(type_: type) -> tuple[str, ...] | None:
-    """The fields in which a node's digest descends; None when the node itself says what it is made of."""
-    return None if hasattr(type_, "structural_items") else _structural_fields(type_)
-
-
-@deep
-def structural_digest(node: Any) -> bytes:
-    """A 32-byte digest of the structure: equal for structurally equal nodes, stable between processes."""
-    import hashlib
-
-    digest = hashlib.blake2b(digest_size=32)
-    parts: list[bytes] = []  # not yet in the digest: most are a few bytes
-    add = parts.append
-    numbers: dict[int, int] = {}
-    words: dict[tuple, bytes] = {}  # of nodes without symbols, such as the types of most tensors
-
-    def visit(x: Any) -> None:
-        type_ = type(x)
-        if type_ in _PLAIN:
-            add(repr(x).encode() + b";")
-            return
-        kind = _kind(type_)
-        if kind is _Kind.NODE:
-            if isinstance(x, Symbol) or getattr(x, "shared", False):
-                if id(x) in numbers:
-                    add(b"s%d;" % numbers[id(x)])
-                    return
-                numbers[id(x)] = next(fresh)
-                add(b"S")
-            visit_node(x, type_)
-        elif kind is _Kind.SEQUENCE:
-            add(b"[")
-            for value in x:
-                visit(value)
-            add(b"]")
-        elif kind is _Kind.MAPPING:
-            add(b"{")
-            for key in sorted(x, key=str):
-                add(repr(key).encode() + b":")
-                visit(x[key])
-            add(b"}")
-        elif kind is _Kind.CLOSED:
-            add(b"C" + structural_digest(x.node))
-        elif (array := _as_array(x)) is not None:
-            add(f"A{type_.__name__}{_name_of(array.dtype)}{array.shape}".encode())
-            if array.nbytes <= _FEW_BYTES:
-                add(array.tobytes())
-                return
-            digest.update(b"".join(parts))
-            digest.update(array.tobytes())
-            parts.clear()
-        else:
-            add(f"{type_.__name__}={x!r};".encode())
-
-    def visit_node(x: Any, type_: type) -> None:
-        names = _fields_of_digest(type_)
-        values = [v for _, v in x.structural_items()] if names is None else [getattr(x, n) for n in names]
-        if all(map(_is_word, values)):
-            key = (type_, *values)
-            if key not in words:
-                words[key] = f"N{type_.__name__}{values}".encode()
-            add(words[key])
-            return
-        add(b"N" + type_.__name__.encode() + b"(")
-        binder = getattr(x, "binder", None)
-        bound = id(getattr(x, binder)) if binder else 0  # no object's id
-        outer = numbers.pop(bound, None)
-        for value in values:
-            visit(value)
-        if binder:
-            numbers.pop(bound, None)
-            if outer is not None:
-                numbers[bound] = outer
-        add(b")")
-
-    fresh = itertools.count()
-    visit(node)
-    digest.update(b"".join(parts))
-    return digest.digest()

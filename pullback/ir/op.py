@@ -158,7 +158,40 @@ class _PythonSignature:
 
 @dataclass(frozen=True, eq=False)
 class Op(Node):
-    """An operator of the graph IR; calling it builds a call expression."""
+    """An operator of the graph IR; calling it builds a call expression.
+
+    The beginning of ``pullback/ir/op.py`` says what its rules take and return.
+
+    Args:
+        name: the full name, ``relax.nn.relu``.
+        signature: its parameters: ``Signature.parse("x, y? | axis=-1")``.
+        infer: the result's struct info, of those of the arguments; raises ShapeError or DTypeError where they
+            don't fit.
+        te: the result as a tensor expression.
+        kernel: the result as a statement of the loop IR, for what no tensor expression can say.
+        numpy: the result over NumPy, for the interpreter.
+        gradient: an adjoint, or None, for each tensor argument.
+        check: what must hold of the values of arguments before the op may run.
+        constant_check: the same of arguments that are constants.
+        check_message: what is told where ``check`` does not hold.
+        decompose: the result as an expression in other ops.
+        divisor: what a sum over the batch is divided by where the result is such a mean.
+        precision: "low", "same", "data" or "full": what mixed precision does with it.
+        singular: whether its derivative has poles.
+        zeros: "keeps", "makes" or "mixes": what it does to zeros of an adjoint.
+        initial: by argument, with which number the elements begin of a parameter or state.
+        doc: what the op gives, in sentences.
+        family: the heading under which the list of ops has it.
+        samples: arguments with which the tests and the list of ops try it.
+        span: the place in the user's source; by default that of the enclosing ``span_scope``.
+
+    Examples:
+        >>> from pullback.ir import Op
+        >>> Op.get("nn.relu")
+        Op(relax.nn.relu)
+        >>> relax.Call(Op.get("nn.relu"), (relax.Var("v", R.Tensor((2, 3), "float32")),)).struct_info
+        Tensor((2, 3), float32)
+    """
 
     registry: ClassVar[dict[str, Op]] = {}
     aliases: ClassVar[dict[str, str]] = {}  # other full names of ops

@@ -19,14 +19,35 @@ def set_json(save: Callable[[Any], str], load: Callable[[str], Any]) -> None:
 
 
 def save_json(node: Any) -> str:
-    """A module or a node of relay as JSON, each shared node once: :func:`pullback.relay.text.save_json`."""
+    """A module or a node of relay as JSON, each shared node once: :func:`pullback.relay.text.save_json`.
+
+    Args:
+        node: a module, expression, type or pattern of relay.
+
+    Returns:
+        the text.
+
+    Raises:
+        UserError: for what is no program of relay, and before ``pullback.relay`` is imported.
+    """
     if _save is None:
         raise UserError(f"{type(node).__name__} cannot be saved as JSON", hint=_HINT)
     return _save(node)
 
 
 def load_json(text: str) -> Any:
-    """What :func:`save_json` wrote. A ScriptError where the text is something else."""
+    """What :func:`save_json` wrote.
+
+    Args:
+        text: the JSON.
+
+    Returns:
+        the module or node, structurally equal to what was saved.
+
+    Raises:
+        ScriptError: where the text is something else.
+        UserError: before ``pullback.relay`` is imported.
+    """
     if _load is None:
         raise UserError("no program can be read from JSON", hint=_HINT)
     return _load(text)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pullback.ir.digest import structural_hash as _structural_hash
 from pullback.ir.errors import ArgumentError
 from pullback.ir.module import IRModule
 from pullback.ir.node import Node
 from pullback.ir.node import structural_equal as _structural_equal
-from pullback.ir.node import structural_hash as _structural_hash
 from pullback.relay import transform as _transform
 from pullback.relay.analysis import (
     all_type_vars,

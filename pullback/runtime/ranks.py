@@ -371,8 +371,20 @@ def run_local(size: int, function: Callable[[int], T]) -> list[T]:
 
     Where one raises or returns, the others get a RankError where they wait for it; what was raised is raised.
 
-    >>> run_local(4, lambda rank: sum(current().exchange(rank)))
-    [6, 6, 6, 6]
+    Args:
+        size: how many ranks there are, at least 1.
+        function: what each of them runs, of its number.
+
+    Returns:
+        the results, by rank.
+
+    Raises:
+        ArgumentError: for another number of ranks.
+
+    Examples:
+        >>> from pullback.distributed import exchange, run_local
+        >>> run_local(4, lambda rank: sum(exchange(rank)))
+        [6, 6, 6, 6]
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ArgumentError(f"the number of ranks must be an int of at least 1, got {size!r}")

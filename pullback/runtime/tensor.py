@@ -318,12 +318,45 @@ def tensor(data: Any, dtype: Any = None, device: Device | None = None, *, copy: 
 
 
 def empty(shape: Sequence[int] | int, dtype: Any = "float32", device: Device | None = None) -> Tensor:
-    """A new tensor with undefined contents."""
+    """A new tensor with undefined contents.
+
+    Args:
+        shape: the sizes, or one size.
+        dtype: of the elements.
+        device: where it lives; ``pullback.cpu()`` by default.
+
+    Returns:
+        the tensor.
+
+    Raises:
+        ShapeError: for sizes that are negative, or no ints.
+        DTypeError: for an unknown dtype.
+        ArgumentError: where ``device`` is no Device.
+    """
     return Tensor(shape, dtype, device)
 
 
 def zeros(shape: Sequence[int] | int, dtype: Any = "float32", device: Device | None = None) -> Tensor:
-    """A new tensor of zeros; it takes no memory before somebody looks at it or writes to it."""
+    """A new tensor of zeros; it takes no memory before somebody looks at it or writes to it.
+
+    Args:
+        shape: the sizes, or one size.
+        dtype: of the elements.
+        device: where it lives; ``pullback.cpu()`` by default.
+
+    Returns:
+        the tensor.
+
+    Raises:
+        ShapeError: for sizes that are negative, or no ints.
+        DTypeError: for an unknown dtype.
+        ArgumentError: where ``device`` is no Device.
+
+    Examples:
+        >>> pullback.nd.zeros((2, 3), "int32")
+        tensor([[0, 0, 0],
+                [0, 0, 0]], shape=(2, 3), dtype=int32)
+    """
     shape, kind = _checked_shape(shape), numpy_dtype(dtype)
     return Tensor(shape, kind, device, ZeroMemory(math.prod(shape) * kind.itemsize))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from pullback.ir.node import structural_digest
+from pullback.ir.digest import structural_digest
 from pullback.schedule.tuning import Choices
 from pullback.te.graph import nodes_inlined, read_counts, stages
 from pullback.te.orient import orient

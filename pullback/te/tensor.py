@@ -29,7 +29,13 @@ REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class ReduceAxis(Node):
-    """An axis of summation: a loop variable and its extent."""
+    """An axis of summation: a loop variable and its extent.
+
+    Args:
+        var: the loop variable, which the source of the reduction is written in.
+        extent: how many values it takes, from 0 on: an int, or a symbolic size.
+        span: the place in the user's source; by default that of the enclosing ``span_scope``.
+    """
 
     var: Var
     extent: int | PrimExpr
@@ -38,7 +44,17 @@ class ReduceAxis(Node):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class Reduce(Node):
-    """``kind`` over all values of ``source`` as the axes run; argmax and argmin give the first index (int64)."""
+    """``kind`` over all values of ``source`` as the axes run; argmax and argmin give the first index (int64).
+
+    Args:
+        kind: "sum", "prod", "max", "min", "argmax" or "argmin".
+        source: the terms, a scalar expression in the variables of the axes.
+        axes: what is reduced over; argmax and argmin have one axis.
+        span: the place in the user's source; by default that of the enclosing ``span_scope``.
+
+    Raises:
+        InternalError: for another kind, and for argmax or argmin over several axes.
+    """
 
     kind: str
     source: PrimExpr
@@ -58,7 +74,19 @@ class Reduce(Node):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class Tensor(Symbol):
-    """A tensor: ``axes`` and ``body`` say what element ``[axes]`` is; a placeholder has neither."""
+    """A tensor: ``axes`` and ``body`` say what element ``[axes]`` is; a placeholder has neither.
+
+    ``tensor[i, j]`` reads an element, inside the element of another tensor. Computing with the tensor as a whole raises
+    UserError.
+
+    Args:
+        name: what kernels and printed scripts call it; no part of the structure.
+        shape: the sizes, ints or symbolic.
+        dtype: of the elements.
+        axes: a variable for each axis.
+        body: the element at the axes: a scalar expression, or a reduction.
+        span: the place in the user's source; by default that of the enclosing ``span_scope``.
+    """
 
     name: str = field(compare=False)
     shape: tuple[int | PrimExpr, ...]
@@ -116,7 +144,16 @@ class Tensor(Symbol):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class TensorLoad(PrimExpr):
-    """``tensor[indices]`` inside an element expression."""
+    """``tensor[indices]`` inside an element expression.
+
+    Args:
+        tensor: the tensor that is read.
+        indices: an integer expression for each axis.
+        span: the place in the user's source; by default that of the enclosing ``span_scope``.
+
+    Raises:
+        ShapeError: where there are more or fewer indices than axes.
+    """
 
     tensor: Tensor
     indices: tuple[PrimExpr, ...]
@@ -133,12 +170,56 @@ class TensorLoad(PrimExpr):
 
 
 def placeholder(shape: Sequence[int | PrimExpr], dtype: str = "float32", name: str = "p") -> Tensor:
-    """An input tensor."""
+    """An input tensor.
+
+    Args:
+        shape: the sizes: ints, or symbolic ones such as ``te.var("n")``.
+        dtype: of the elements.
+        name: what kernels and printed scripts call it.
+
+    Returns:
+        the tensor, whose elements are given when it is run.
+
+    Raises:
+        ArgumentError: where ``shape`` is no sequence.
+
+    Examples:
+        >>> from pullback import te
+        >>> x = te.placeholder((4, 8), "float32", "x")
+        >>> x.shape, x.dtype, x.is_placeholder
+        ((4, 8), 'float32', True)
+    """
     return Tensor(name, sequence("shape", shape), dtype)
 
 
 def compute(shape: Sequence[int | PrimExpr], element: Callable[..., Any], name: str = "t") -> Tensor:
-    """The tensor whose element at the axes is ``element(*axes)``; a function of one ``*indices`` works too."""
+    """The tensor whose element at the axes is ``element(*axes)``; a function of one ``*indices`` works too.
+
+    Args:
+        shape: the sizes, ints or symbolic.
+        element: takes an index for each axis (int64 variables); returns the element, a scalar expression or number, or
+            a reduction such as ``te.sum``, which is the whole of it.
+        name: what kernels and printed scripts call the tensor.
+
+    Returns:
+        the tensor; its dtype is that of the element.
+
+    Raises:
+        ArgumentError: where ``shape`` is no sequence.
+        CallError: where ``element`` does not take an index for each axis.
+        DTypeError: where it returns no scalar.
+        ShapeError: where it reads a tensor by more or fewer indices than that has axes.
+        UserError: where it computes with a tensor as a whole.
+
+    Examples:
+        >>> from pullback import te
+        >>> a, b = te.placeholder((4, 8), name="a"), te.placeholder((8, 2), name="b")
+        >>> k = te.reduce_axis(8, "k")
+        >>> product = te.compute((4, 2), lambda i, j: te.sum(a[i, k.var] * b[k.var, j], k), "product")
+        >>> doubled = te.compute((4, 2), lambda *place: product[place] * 2.0, "doubled")
+        >>> [load.tensor.name for load in product.loads], doubled.shape
+        (['a', 'b'], (4, 2))
+    """
     shape = sequence("shape", shape)
     code = getattr(element, "__code__", None)
     names = list(code.co_varnames[: code.co_argcount]) if code is not None else []
@@ -168,29 +249,96 @@ def _check_takes(element: Callable[..., Any], axes: tuple[Var, ...]) -> None:
 
 
 def reduce_axis(extent: int | PrimExpr, name: str = "k") -> ReduceAxis:
-    """An axis to reduce over, from 0 to ``extent``."""
+    """An axis to reduce over, from 0 to ``extent``.
+
+    Args:
+        extent: how many terms there are: an int, or a symbolic size.
+        name: what kernels and printed scripts call its variable.
+
+    Returns:
+        the axis; its ``var`` is the index in the terms.
+
+    Examples:
+        >>> from pullback import te
+        >>> k = te.reduce_axis(8, "k")
+        >>> k.var.name, k.extent
+        ('k', 8)
+    """
     return ReduceAxis(Var(name), extent)
 
 
 def reduction(kind: str, source: PrimExpr, axes: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
+    """The reduction of the given kind.
+
+    Args:
+        kind: "sum", "prod", "max", "min", "argmax" or "argmin".
+        source: the terms, a scalar expression in the variables of the axes.
+        axes: the reduce axis, or several; argmax and argmin take one.
+
+    Returns:
+        the reduction, of the dtype of ``source``; of argmax and argmin the first index, int64.
+
+    Raises:
+        InternalError: for another kind, and for argmax or argmin over several axes.
+    """
     return Reduce(kind, source, (axes,) if isinstance(axes, ReduceAxis) else tuple(axes))
 
 
 def sum(source: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
-    """Σ source, in the order of the axes."""
+    """Σ source, in the order of the axes.
+
+    Args:
+        source: the terms, a scalar expression in ``axis.var`` and in the axes of the element.
+        axis: the reduce axis, or several, of which the last runs fastest.
+
+    Returns:
+        the reduction, of the dtype of ``source``: the whole element of a ``te.compute``.
+
+    Examples:
+        >>> from pullback import te
+        >>> x = te.placeholder((4, 8), "float32", "x")
+        >>> k = te.reduce_axis(8, "k")
+        >>> rows = te.compute((4,), lambda i: te.sum(x[i, k.var], k), "rows")
+        >>> rows.shape, rows.dtype, rows.is_reduction
+        ((4,), 'float32', True)
+    """
     return reduction("sum", source, axis)
 
 
 def max(source: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
-    """The largest source; NaN if any is."""
+    """The largest source; NaN if any is.
+
+    Args:
+        source: the terms, a scalar expression in ``axis.var`` and in the axes of the element.
+        axis: the reduce axis, or several, of which the last runs fastest.
+
+    Returns:
+        the reduction, of the dtype of ``source``: the whole element of a ``te.compute``.
+    """
     return reduction("max", source, axis)
 
 
 def min(source: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
-    """The smallest source; NaN if any is."""
+    """The smallest source; NaN if any is.
+
+    Args:
+        source: the terms, a scalar expression in ``axis.var`` and in the axes of the element.
+        axis: the reduce axis, or several, of which the last runs fastest.
+
+    Returns:
+        the reduction, of the dtype of ``source``: the whole element of a ``te.compute``.
+    """
     return reduction("min", source, axis)
 
 
 def prod(source: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
-    """Π source, in the order of the axes."""
+    """Π source, in the order of the axes.
+
+    Args:
+        source: the terms, a scalar expression in ``axis.var`` and in the axes of the element.
+        axis: the reduce axis, or several, of which the last runs fastest.
+
+    Returns:
+        the reduction, of the dtype of ``source``: the whole element of a ``te.compute``.
+    """
     return reduction("prod", source, axis)

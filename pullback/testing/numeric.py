@@ -17,7 +17,22 @@ def _array(value: Any) -> np.ndarray:
 def assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 1e-7, verbose: bool = True) -> None:
     """Raise AssertionError unless both have one shape, and |actual - desired| ≤ atol + rtol · |desired| everywhere.
 
-    >>> assert_allclose(pullback.tensor([1.0]), np.ones(1))
+    Args:
+        actual: a tensor, an array, or what NumPy makes one of.
+        desired: what it should be.
+        rtol: the relative tolerance.
+        atol: the absolute tolerance.
+        verbose: whether the error shows both arrays.
+
+    Raises:
+        AssertionError: where the shapes differ, or elements by more than the tolerance.
+
+    Examples:
+        >>> from pullback.testing import assert_allclose
+        >>> assert_allclose(pullback.tensor([1.0]), np.ones(1))
+        >>> assert_allclose(pullback.tensor([1.0]), np.ones(2))
+        Traceback (most recent call last):
+        AssertionError: the shapes differ: (1,) and (2,)
     """
     actual, desired = _array(actual), _array(desired)
     if actual.shape != desired.shape:
@@ -45,6 +60,28 @@ def check_numerical_grads(
     Inputs and gradients are sequences, or dictionaries by the names of keyword arguments. At most
     ``acceptable_fail_percentage`` of the elements of each may be apart from the difference by more than
     ``atol · max |gradient| + rtol · |difference|``; None: not one. Else an AssertionError names them.
+
+    Args:
+        function: takes the arrays, by position or by name; of an array that it returns the sum counts.
+        input_values: the arrays at which it is differentiated; each element is moved in turn.
+        grad_values: the gradients to check, of the shapes of the inputs.
+        function_value: the function's value there, to check as well.
+        delta: how far an element is moved, to either side.
+        atol: the tolerance, as a part of the largest gradient; absolute for ``function_value``.
+        rtol: the tolerance relative to the difference.
+        acceptable_fail_percentage: of the elements, 0 to 100.
+
+    Raises:
+        AssertionError: where a gradient, its shape or the value is wrong.
+        ArgumentError: where inputs and gradients do not correspond.
+
+    Examples:
+        >>> from pullback.testing import check_numerical_grads
+        >>> w = np.array([1.0, 2.0])
+        >>> check_numerical_grads(lambda w: (w**2).sum(), [w], [2 * w])
+        >>> check_numerical_grads(lambda w: (w**2).sum(), {"w": w}, {"w": w})
+        Traceback (most recent call last):
+        AssertionError: the gradient of w differs at 2 of 2 places, first at (0,): 1.0 where the difference gives ...
     """
     named = isinstance(input_values, dict)
     if named != isinstance(grad_values, dict) or len(input_values) != len(grad_values):

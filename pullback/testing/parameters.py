@@ -21,10 +21,18 @@ def _pytest() -> Any:
 def parameter(*values: Any, ids: Sequence[str] | None = None, by_dict: dict[str, Any] | None = None) -> Any:
     """A fixture that has each of the values in turn; tests name the variable it is assigned to.
 
-    >>> batch = parameter(1, 16)
-    >>> def test_dense(batch): ...
+    Args:
+        values: what it has.
+        ids: how pytest names them in a test's name; by default it makes names of the values.
+        by_dict: the values by their ids, in place of ``values`` and ``ids``.
 
-    ``by_dict`` gives the values by their ids.
+    Returns:
+        the fixture, for a variable of the module.
+
+    Examples:
+        >>> from pullback import testing
+        >>> batch = testing.parameter(1, 16)
+        >>> def test_dense(batch): ...
     """
     if by_dict is not None:
         ids, values = list(by_dict), tuple(by_dict.values())
@@ -39,7 +47,17 @@ def parameter(*values: Any, ids: Sequence[str] | None = None, by_dict: dict[str,
 def parameters(*value_sets: Sequence[Any], ids: Sequence[str] | None = None) -> list[Any]:
     """Several fixtures whose values change together: those of one of the sets.
 
-    >>> rows, columns = parameters((2, 3), (4, 5))
+    Args:
+        value_sets: sequences of one length, a value for each fixture.
+        ids: how pytest names the sets; by default it makes names of the values.
+
+    Returns:
+        the fixtures, for variables of the module.
+
+    Examples:
+        >>> from pullback import testing
+        >>> rows, columns = testing.parameters((2, 3), (4, 5))
+        >>> def test_matrix(rows, columns): ...  # of (2, 3), then of (4, 5)
     """
     pytest = _pytest()
     common = f"_parameters_{next(_names)}"
@@ -63,7 +81,15 @@ def parameters(*value_sets: Sequence[Any], ids: Sequence[str] | None = None) -> 
 
 
 def fixture(function: Callable[..., Any] | None = None, *, cache_return_value: bool = False) -> Any:
-    """pytest's fixture; with ``cache_return_value`` the value for the same arguments is computed once."""
+    """pytest's fixture; with ``cache_return_value`` the value for the same arguments is computed once.
+
+    Args:
+        function: computes the value; None where this is called with options: ``@fixture(cache_return_value=True)``.
+        cache_return_value: whether a value is kept, by the text of the arguments.
+
+    Returns:
+        the fixture; of no function, the decorator.
+    """
     if function is None:
         return functools.partial(fixture, cache_return_value=cache_return_value)
     if cache_return_value:
@@ -86,6 +112,10 @@ def _cached(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def main() -> None:
-    """Run the tests of the calling file, with the command line's arguments."""
+    """Run the tests of the calling file, with the command line's arguments.
+
+    Raises:
+        SystemExit: always, with pytest's exit code.
+    """
     file = inspect.getsourcefile(sys._getframe(1))
     sys.exit(_pytest().main([str(file), *sys.argv[1:]]))

@@ -15,15 +15,30 @@ TARGETS = ("llvm",)
 def enabled_targets() -> list[tuple[str, Device]]:
     """The targets of this machine, each with its device.
 
-    >>> for target, dev in enabled_targets():
-    ...     print(target, dev)
-    llvm cpu(0)
+    Returns:
+        pairs of a target's name and its device.
+
+    Examples:
+        >>> for target, dev in pullback.testing.enabled_targets():
+        ...     print(target, dev)
+        llvm cpu(0)
     """
     return [(target, device(target)) for target in TARGETS]
 
 
 def device_enabled(target: Any) -> bool:
-    """Whether code for the target runs here: for any whose kind is llvm."""
+    """Whether code for the target runs here: for any whose kind is llvm.
+
+    Args:
+        target: a name, a target's text, or a Target.
+
+    Returns:
+        whether it does.
+
+    Examples:
+        >>> [pullback.testing.device_enabled(target) for target in ("llvm -mcpu=znver4", "cuda")]
+        [True, False]
+    """
     name = target if isinstance(target, str) else str(getattr(target, "kind", target))
     return bool(name.split()) and name.split()[0] in TARGETS
 
@@ -38,8 +53,16 @@ def parametrize_targets(*targets: Any) -> Any:
     """A decorator of tests with the arguments ``target`` and ``dev``: they run for each of the targets, and are skipped
     for those that this machine lacks. Without targets, those that it has.
 
-    >>> @parametrize_targets("llvm", "cuda")
-    ... def test_relu(target, dev): ...
+    Args:
+        targets: their names; or the test, where the decorator is written without a call.
+
+    Returns:
+        the decorator; of a test, the test that it makes.
+
+    Examples:
+        >>> from pullback import testing
+        >>> @testing.parametrize_targets("llvm", "cuda")
+        ... def test_relu(target, dev): ...
     """
     if len(targets) == 1 and callable(targets[0]):
         return parametrize_targets()(targets[0])
@@ -59,7 +82,14 @@ def parametrize_targets(*targets: Any) -> Any:
 
 
 def exclude_targets(*targets: Any) -> Callable[[Any], Any]:
-    """A decorator of tests that run for all targets but these."""
+    """A decorator of tests that run for all targets but these.
+
+    Args:
+        targets: their names.
+
+    Returns:
+        the decorator; tests are skipped where no target is left.
+    """
     left = [target for target in TARGETS if target not in targets]
     if left:
         return parametrize_targets(*left)
@@ -67,12 +97,31 @@ def exclude_targets(*targets: Any) -> Callable[[Any], Any]:
 
 
 def known_failing_targets(*targets: Any) -> Callable[[Any], Any]:
-    """A decorator of tests that fail for some targets: those run for the others."""
+    """A decorator of tests that fail for some targets: those run for the others.
+
+    Args:
+        targets: the names of those for which they fail.
+
+    Returns:
+        the decorator; tests are skipped where no target is left.
+    """
     return exclude_targets(*targets)
 
 
 class Requirement:
-    """A decorator of tests that are skipped where something is missing; ``marks()`` are pytest's marks of it."""
+    """A decorator of tests that are skipped where something is missing; ``marks()`` are pytest's marks of it.
+
+    Args:
+        name: what is required, which the reason of a skip names.
+        met: whether it is there; a function is asked when a test is marked.
+
+    Examples:
+        >>> import shutil
+        >>> from pullback import testing
+        >>> requires_cc = testing.Requirement("a C compiler", shutil.which("cc") is not None)
+        >>> @requires_cc
+        ... def test_export(): ...
+    """
 
     def __init__(self, name: str, met: Callable[[], bool] | bool) -> None:
         self.name, self._met = name, met
@@ -97,13 +146,31 @@ requires_llvm = Requirement("LLVM", True)
 
 
 def requires_package(*packages: str) -> Requirement:
-    """Skip the test where one of the packages cannot be imported."""
+    """Skip the test where one of the packages cannot be imported.
+
+    Args:
+        packages: the names by which they are imported.
+
+    Returns:
+        the decorator.
+
+    Examples:
+        >>> pullback.testing.requires_package("numpy", "no_such_package")
+        <requires the package no_such_package>
+    """
     missing = [p for p in packages if importlib.util.find_spec(p.partition(".")[0]) is None]
     return Requirement(f"the package {' '.join(missing or packages)}", not missing)
 
 
 def uses_gpu(*tests: Any) -> Any:
-    """A decorator of tests that use a GPU where there is one: it changes nothing."""
+    """A decorator of tests that use a GPU where there is one: it changes nothing.
+
+    Args:
+        tests: the test, where the decorator is written without a call.
+
+    Returns:
+        the test; of none, the decorator.
+    """
     return tests[0] if tests else lambda test: test
 
 

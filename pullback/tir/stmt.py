@@ -41,9 +41,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from pullback.ir.digest import structural_digest
 from pullback.ir.errors import DTypeError, InternalError, UserError
 from pullback.ir.module import GLOBAL_SYMBOL, without_symbol
-from pullback.ir.node import Node, made_quickly, structural_digest
+from pullback.ir.node import Node, made_quickly
 from pullback.tir.description import without_description
 from pullback.tir.expr import ADDRESS, Buffer, PrimExpr, Var, as_expr, check_indices, const
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pullback.ir.digest import structural_hash
 from pullback.ir.errors import ArgumentError, DTypeError, ScriptError
 from pullback.ir.module import IRModule
-from pullback.ir.node import assert_structural_equal, structural_equal, structural_hash
+from pullback.ir.node import assert_structural_equal, structural_equal
 from pullback.relax import transform
 from pullback.relax.analysis import check_well_formed
 from pullback.relax.convention import Convention

@@ -38,7 +38,19 @@ _HOW = 'pullback.trainer(net, loss, optimizer, distributed="data") sets a traine
 
 @dataclass(frozen=True)
 class Mesh:
-    """The axes along which ranks divide the work: so far, ``data`` ranks divide the rows of a batch."""
+    """The axes along which ranks divide the work: so far, ``data`` ranks divide the rows of a batch.
+
+    Args:
+        data: how many ranks there are, at least 1.
+
+    Raises:
+        ArgumentError: for another number of ranks.
+
+    Examples:
+        >>> from pullback.distributed import Mesh
+        >>> Mesh(data=4).size
+        4
+    """
 
     data: int
 
@@ -56,16 +68,23 @@ class Mesh:
 class Distribution:
     """How a trainer is distributed over the ranks that mpirun started: ``pullback.trainer(…, distributed=…)``.
 
-    ``stage``: 0 is data parallel; 1, 2 and 3 are the stages of ZeRO: each rank holds its pieces of optimizer states,
-    then of gradients, then of parameters (Rajbhandari et al., 2020). "data", "zero1", "zero2" and "zero3" stand for
-    them.
+    Args:
+        stage: 0 is data parallel; 1, 2 and 3 are the stages of ZeRO: each rank holds its pieces of optimizer states,
+            then of gradients, then of parameters (Rajbhandari et al., 2020). "data", "zero1", "zero2" and "zero3" stand
+            for them.
+        deterministic: results depend on the number of shards (ranks · micro_batches) alone, bit for bit: 4 ranks do
+            what one with 4 micro-batches does. (Runs with equally many ranks repeat in any case.)
+        micro_batches: each rank cuts its rows into so many shards, which it computes one after another.
+        sync_batch_norm: batch norm takes the statistics of all ranks' rows, as one process would; else those of each
+            shard, and moving statistics are averaged.
+        bucket_bytes: gradients are sent together until they have so many bytes.
 
-    ``micro_batches``: each rank cuts its rows into so many shards, which it computes one after another.
-    ``deterministic``: results depend on the number of shards (ranks · micro_batches) alone, bit for bit: 4 ranks do
-    what one with 4 micro-batches does. (Runs with equally many ranks repeat in any case.)
+    Raises:
+        ArgumentError: for another stage, numbers below 1, and flags that are no bools.
 
-    ``sync_batch_norm``: batch norm takes the statistics of all ranks' rows, as one process would; else those of each
-    shard, and moving statistics are averaged. ``bucket_bytes``: gradients are sent together until they have so many.
+    Examples:
+        >>> options = pullback.distributed.Distribution(stage=1, micro_batches=2)
+        >>> trainer = pullback.trainer(net, "cross_entropy", "adam", example=x, distributed=options)
     """
 
     stage: int = 0
@@ -113,6 +132,19 @@ class DataParallel(Pass):
 
         backbone_loss_adjoint(batch)        →        backbone_loss_adjoint(shard of a batch)
 
+    Args:
+        mesh: the ranks.
+        micro_batches: into how many shards each rank cuts its rows.
+        sync_batch_norm: whether batch norm takes the statistics of all ranks' rows, or those of each shard.
+        bucket_bytes: gradients are sent together until they have so many bytes.
+        deterministic: whether results depend on the number of shards alone, bit for bit.
+
+    Examples:
+        >>> from pullback.distributed import DataParallel, Mesh
+        >>> module = DataParallel(Mesh(data=4), micro_batches=2)(trainer.mod)
+        >>> module.attrs["distributed"]["ranks"]
+        4
+
     Checks: raises UserError for what is no trainer module, ArgumentError for what is no ``Mesh``. The adjoint is taken
     anew, of the loss on a shard; JoinStep then adds up losses and gradients of all ranks.
     """
@@ -141,6 +173,15 @@ class ZeRO(Pass):
         stage 1        __step holds a piece of each optimizer state
         stage 2   →    … and of each gradient
         stage 3        … and of each parameter, which it gathers where it is read
+
+    Args:
+        stage: 1, 2 or 3.
+
+    Examples:
+        >>> from pullback.distributed import DataParallel, Mesh, ZeRO
+        >>> module = ZeRO(stage=2)(DataParallel(Mesh(data=4))(trainer.mod))
+        >>> module.attrs["distributed"]["stage"]
+        2
 
     Checks: raises a UserError where the optimizer's update is no function of single elements. It also raises UserError
     for a module that DataParallel did not distribute, and ArgumentError for other stages than 1, 2 and 3.

@@ -23,9 +23,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pullback.driver.collector import rare_collections
+from pullback.ir.digest import structural_digest
 from pullback.ir.errors import ArgumentError, DTypeError, NameNotFound, ShapeError, UserError
 from pullback.ir.module import GLOBAL_SYMBOL, IRModule
-from pullback.ir.node import structural_digest, structural_equal
+from pullback.ir.node import structural_equal
 from pullback.ir.op import Op
 from pullback.ir.passes import Pass
 from pullback.ir.words import guided

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.ir.digest import structural_digest
 from pullback.ir.module import GlobalVar, IRModule
-from pullback.ir.node import structural_digest
 from pullback.ir.op import Op
 from pullback.ir.passes import FunctionPass
 from pullback.relax.boxes import NULL, UNBOX, is_handle

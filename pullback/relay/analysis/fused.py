@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pullback.ir.digest import structural_hash
 from pullback.ir.module import IRModule
-from pullback.ir.node import structural_hash
 from pullback.relay.expr import Function
 from pullback.relay.visitor import post_order
 

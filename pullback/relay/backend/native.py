@@ -9,9 +9,10 @@ from typing import Any
 
 from pullback.driver import compile as compile_module
 from pullback.driver.executable import CompiledFunction
+from pullback.ir.digest import structural_hash
 from pullback.ir.forks import renewed
 from pullback.ir.module import IRModule
-from pullback.ir.node import structural_equal, structural_hash
+from pullback.ir.node import structural_equal
 from pullback.relax.struct_info import flat_infos, symbolic_vars
 from pullback.runtime.tensor import Tensor
 from pullback.target import Target

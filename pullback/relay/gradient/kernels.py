@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.digest import structural_digest
 from pullback.ir.module import GlobalVar
-from pullback.ir.node import structural_digest
 from pullback.ir.op import Op, define
 from pullback.relax.expr import Call, Expr, Function, Tuple
 from pullback.relax.mutator import ExprMutator
