@@ -212,7 +212,7 @@ class Match(Expr):
         span: place in the user's source, for errors; by default the line that builds it.
 
     Raises:
-        ArgumentError: for data that is no expression, and clauses that are no sequence.
+        ArgumentError: for data that is no expression, and clauses that are no sequence of clauses.
 
     Examples:
         >>> from pullback import relay
@@ -238,7 +238,12 @@ class Match(Expr):
 
     def __post_init__(self) -> None:
         vars(self)["data"] = as_expr(self.data)
-        vars(self)["clauses"] = sequence("clauses of a Match", self.clauses)
+        clauses = sequence("clauses of a Match", self.clauses)
+        for clause in clauses:
+            if not isinstance(clause, Clause):
+                hint = "write relay.Clause(pattern, expression) for each"
+                raise ArgumentError(f"{type(clause).__name__} is no clause of a Match", hint=hint)
+        vars(self)["clauses"] = clauses
 
 
 def bound_by(pattern: Pattern) -> list[Var]:

@@ -93,9 +93,13 @@ def const(value: Any, dtype: str | None = None) -> Constant:
     """
     if isinstance(value, Tensor):
         return Constant(value if dtype is None else tensor(value.numpy().astype(dtype)))
-    held = np.asarray(value)
+    hint = "numbers, nested lists of them, of equal lengths, and arrays are"
+    try:
+        held = np.asarray(value)
+    except ValueError:  # lists of unequal lengths
+        raise ArgumentError("lists of unequal lengths are no constant", hint=hint) from None
     if held.dtype == object:
-        raise ArgumentError(f"{type(value).__name__} is no constant", hint="numbers, lists of them, and arrays are")
+        raise ArgumentError(f"{type(value).__name__} is no constant", hint=hint)
     if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
         dtype = {"f": "float32", "i": "int32", "b": "bool"}.get(held.dtype.kind, str(held.dtype))
     try:
@@ -167,7 +171,7 @@ def var(name_hint: str, type_annotation: Any = None, shape: Sequence[Any] | None
     if type_annotation is not None and shape is not None:
         raise CallError("var takes a type or a shape, not both", hint='write var("x", shape=(2, 3), dtype="float32")')
     if shape is not None:
-        return Var(name_hint, TensorType(tuple(shape), dtype))
+        return Var(name_hint, TensorType(shape, dtype))
     if isinstance(type_annotation, str):
         return Var(name_hint, TensorType((), type_annotation))
     return Var(name_hint, type_annotation)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pullback as tvm
+from pullback.ir.errors import ArgumentError
 
 SURFACE = {
     "relay": """
@@ -100,3 +101,20 @@ def test_functions_by_name() -> None:
     x, w = tvm.relay.var("x", shape=(2,)), tvm.relay.var("w", shape=(2,))
     bind = tvm.get_global_func("relay.build_module.BindParamsByName")  # whatever of relay is loaded yet
     assert bind(tvm.relay.Function([x, w], x + w), {"w": np.ones(2, np.float32)}).params == (x,)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda relay: relay.const([[1], [1, 2]]), "lists of unequal lengths are no constant"),
+        (lambda relay: relay.var("x", shape=3), "shape of a TensorType must be a sequence, got 3"),
+        (lambda relay: relay.Match(relay.var("x"), [3]), "int is no clause of a Match"),
+    ],
+)
+def test_what_is_no_expression(build, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        build(tvm.relay)
+
+
+def test_an_operator_explains_itself() -> None:
+    assert tvm.relay.nn.dense.__doc__.startswith("nn.dense(data, weight, units=None, out_dtype='')\n\ndata · weightᵀ")

@@ -118,6 +118,9 @@ class Op(ir.Op):
     noted: dict[str, Any] = field(default_factory=dict, compare=False)  # what set_attr was given
     levels: dict[str, int] = field(default_factory=dict, compare=False)  # with which attributes were noted
 
+    def __post_init__(self) -> None:
+        vars(self)["__doc__"] = f"{self.name}({self.signature})\n\n{self.doc}"  # the class has a text of its own
+
     @property
     def short(self) -> str:
         return self.name
