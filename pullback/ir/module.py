@@ -18,7 +18,15 @@ GLOBAL_SYMBOL = "global_symbol"  # the attribute of a function that is its name 
 
 @dataclass(frozen=True, eq=False)
 class GlobalVar(Node):
-    """The name of a function in a module; ``struct_info`` is the function's type when it is known."""
+    """The name of a function in a module; ``struct_info`` is the function's type when it is known.
+
+    Calling it builds a call of the graph function. Two of one name are equal.
+
+    Args:
+        name: the function's name.
+        struct_info: its type, a FuncStructInfo; None where that is not known.
+        span: the place in the user's source; by default that of the enclosing ``span_scope``.
+    """
 
     name: str
     struct_info: Any = field(default=None, compare=False, repr=False)

@@ -72,14 +72,20 @@ def open_builder(what: str) -> BlockBuilder:
 class BlockBuilder:
     """Builds functions and a module of them.
 
-    >>> bb = BlockBuilder()
-    >>> x = Var("x", TensorStructInfo((2, 3), "float32"))
-    >>> with bb.function("main", [x]):
-    ...     with bb.dataflow():
-    ...         y = bb.emit(x + x)            # nested calls are flattened, struct info is deduced
-    ...         out = bb.emit_output(y * 2.0)
-    ...     bb.emit_func_output(out)
-    >>> module = bb.get()
+    Args:
+        module: what the functions are added to, a copy of it; by default an empty module.
+
+    Examples:
+        >>> bb = relax.BlockBuilder()
+        >>> a = relax.Var("a", relax.TensorStructInfo((2, 3), "float32"))
+        >>> with bb.function("main", [a]):
+        ...     with bb.dataflow():
+        ...         b = bb.emit(a + a)            # nested calls are flattened, struct info is deduced
+        ...         out = bb.emit_output(relax.op.sum(b * 2.0))
+        ...     main = bb.emit_func_output(out)
+        >>> module = bb.get()
+        >>> [f"{b.var.name} = {b.value}" for b in module[main].bindings]
+        ['lv = R.add(a, a)', 'lv_1 = R.multiply(lv, R.const(2.0, "float32"))', 'gv = R.sum(lv_1)']
     """
 
     def __init__(self, module: IRModule | None = None) -> None:

@@ -64,7 +64,13 @@ __all__ = [
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class Binding(Node):
-    """A value and the variable that names it."""
+    """A value and the variable that names it.
+
+    Args:
+        var: the variable, which is bound once.
+        value: the expression, whose operands are variables or constants.
+        span: the place in the user's source.
+    """
 
     var: Var
     value: Expr
@@ -73,7 +79,13 @@ class Binding(Node):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class VarBinding(Binding):
-    """``var = value``."""
+    """``var = value``.
+
+    Args:
+        var: the variable, which is bound once.
+        value: the expression, whose type is the variable's.
+        span: the place in the user's source.
+    """
 
     binds = ("var",)
 
@@ -84,7 +96,14 @@ class VarBinding(Binding):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class MatchCast(Binding):
-    """``var = R.match_cast(value, struct_info)``: checked when it runs; binds new symbolic sizes."""
+    """``var = R.match_cast(value, struct_info)``: checked when it runs; binds new symbolic sizes.
+
+    Args:
+        var: the variable, of the type ``target``.
+        value: the expression that is checked.
+        target: the type that it must have; symbolic sizes that are new in it take the value's.
+        span: the place in the user's source.
+    """
 
     binds = ("var", "target")
 
@@ -97,6 +116,13 @@ class MatchCast(Binding):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class BindingBlock(Node):
+    """Bindings one after another, in the order in which they run.
+
+    Args:
+        bindings: of variables, each of which later ones may read.
+        span: the place in the user's source.
+    """
+
     bindings: tuple[Binding, ...]
 
     def __post_init__(self) -> None:
@@ -106,12 +132,25 @@ class BindingBlock(Node):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class DataflowBlock(BindingBlock):
-    """Bindings without side effects."""
+    """Bindings without side effects.
+
+    Args:
+        bindings: of variables: a DataflowVar is seen in the block alone, any other Var after it too.
+        span: the place in the user's source.
+    """
 
 
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class SeqExpr(Expr):
+    """Blocks, then the value that they lead to: the body of a function or of a branch.
+
+    Args:
+        blocks: of bindings, in the order in which they run.
+        body: the value.
+        span: the place in the user's source.
+    """
+
     blocks: tuple[BindingBlock, ...]
     body: Expr
 
@@ -129,6 +168,24 @@ class SeqExpr(Expr):
 class Function(Expr):
     """A graph function. ``attrs["private"]`` marks one that is not called from outside the module; others have their
     name as ``attrs["global_symbol"]``, which is no part of the structure.
+
+    Args:
+        params: the parameters.
+        body: what it computes; an expression that is no SeqExpr becomes one without blocks.
+        ret_struct_info: the type of the result; by default that of the body.
+        attrs: the function's attributes, by name.
+        span: the place in the user's source.
+
+    Raises:
+        ShapeError: where the body is not of the type ``ret_struct_info``.
+
+    Examples:
+        >>> a = relax.Var("a", R.Tensor((3,), "float32"))
+        >>> double = relax.Function([a], a + a)
+        >>> double.ret_struct_info
+        Tensor((3,), float32)
+        >>> pullback.compile(pullback.IRModule({"double": double})).function("double")(np.ones(3, "float32"))
+        tensor([2., 2., 2.], shape=(3,), dtype=float32)
     """
 
     binds = ("params",)
@@ -199,7 +256,18 @@ class Function(Expr):
 @dataclass(frozen=True, eq=False)
 class If(Expr):
     """``then`` where the bool scalar ``condition`` is true, else ``otherwise``: bodies of one type, which read the
-    variables around them."""
+    variables around them.
+
+    Args:
+        condition: a tensor of shape () and dtype bool.
+        then: the body that is computed where it is true.
+        otherwise: the body that is computed where it is false.
+        span: the place in the user's source.
+
+    Raises:
+        UserError: where ``condition`` is no bool scalar.
+        ShapeError: where the bodies differ in type.
+    """
 
     condition: Expr
     then: SeqExpr

@@ -51,7 +51,11 @@ def set_methods(method: Any, item: Any) -> None:
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class Expr(Operators, AtRunTime, Node):
-    """Base of graph expressions; infix operators build calls of the registered ops."""
+    """Base of graph expressions; infix operators build calls of the registered ops.
+
+    Args:
+        span: the place in the user's source, by default that of the ``span_scope`` around.
+    """
 
     described = "a graph value"
     to_choose = "R.where chooses by element; R.cond(condition, f, g) computes one of two functions"
@@ -112,7 +116,20 @@ class Expr(Operators, AtRunTime, Node):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class Var(Expr, Symbol):
-    """A variable: a name plus identity, with its static type."""
+    """A variable: a name plus identity, with its static type.
+
+    Args:
+        name: what scripts and messages call it; two variables may have the same.
+        info: the type.
+        span: the place in the user's source.
+
+    Examples:
+        >>> a = relax.Var("a", relax.TensorStructInfo((2, 3), "float32"))
+        >>> a.shape, a.dtype
+        ((2, 3), 'float32')
+        >>> print(a + 1.0)
+        R.add(a, R.const(1.0, "float32"))
+    """
 
     name: str = field(compare=False)
     info: StructInfo
@@ -135,13 +152,27 @@ class Var(Expr, Symbol):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class DataflowVar(Var):
-    """A variable that is visible only inside its dataflow block."""
+    """A variable that is visible only inside its dataflow block.
+
+    Args:
+        name: what scripts and messages call it.
+        info: the type.
+        span: the place in the user's source.
+    """
 
 
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class Constant(Expr):
-    """An array known at compile time (read-only)."""
+    """An array known at compile time (read-only). :func:`const` makes one of numbers and lists.
+
+    Args:
+        data: the array, which is copied; its dtype is that of the constant.
+        span: the place in the user's source.
+
+    Raises:
+        DTypeError: for an array of a dtype that tensors do not have.
+    """
 
     data: np.ndarray
 
@@ -161,7 +192,16 @@ class Constant(Expr):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class ShapeExpr(Expr):
-    """A shape as a value: ``R.shape([n, 4])``."""
+    """A shape as a value: ``R.shape([n, 4])``.
+
+    Args:
+        values: the sizes, each an int of at least 0 or an int64 expression.
+        span: the place in the user's source.
+
+    Raises:
+        ShapeError: for what is no size.
+        DTypeError: for an expression of another dtype.
+    """
 
     values: tuple[Dim, ...]
 
@@ -182,7 +222,12 @@ class ShapeExpr(Expr):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class PrimValue(Expr):
-    """A scalar of the host."""
+    """A scalar of the host.
+
+    Args:
+        value: an int (int64), a float (float64), or a scalar expression of the loop IR.
+        span: the place in the user's source.
+    """
 
     value: PrimExpr | int | float
 
@@ -195,6 +240,23 @@ class PrimValue(Expr):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class Tuple(Expr):
+    """Several values as one; ``value[k]`` takes a field, and Python unpacks them.
+
+    Args:
+        fields: the values: expressions, or what :func:`const` makes a constant of.
+        span: the place in the user's source.
+
+    Raises:
+        ArgumentError: where ``fields`` is no sequence.
+        UserError: for a field that cannot be a graph value.
+
+    Examples:
+        >>> a = relax.Var("a", R.Tensor((2, 3), "float32"))
+        >>> pair = relax.Tuple((a, 2.0))
+        >>> pair[1].struct_info
+        Tensor((), float32)
+    """
+
     fields: tuple[Expr, ...]
 
     def __post_init__(self) -> None:
@@ -211,6 +273,18 @@ class Tuple(Expr):
 @made_quickly
 @dataclass(frozen=True, eq=False)
 class TupleGetItem(Expr):
+    """A field of a tuple, which ``value[index]`` gives.
+
+    Args:
+        tuple_value: an expression of tuple type.
+        index: the number of the field, from 0.
+        span: the place in the user's source.
+
+    Raises:
+        UserError: where ``tuple_value`` is no tuple, or has no such field.
+        ArgumentError: where ``index`` is no int.
+    """
+
     tuple_value: Expr
     index: int
 
@@ -253,7 +327,27 @@ DEDUCED: Any = None  # the default of a type that __post_init__ deduces
 class Call(Expr):
     """An op, a function of the module or a variable of function type, applied.
 
-    ``attrs`` are the op's attributes; ``sinfo_args`` the struct infos given explicitly (``call_tir``).
+    The functions of ``relax.op``, and infix operators, are the short way to write one of an op.
+
+    Args:
+        op: an op, the GlobalVar of a graph function, or a variable of function type.
+        args: the operands.
+        attrs: the op's attributes, by name.
+        sinfo_args: the struct infos given explicitly (``call_tir``), one for each result.
+        info: the result's type; by default it is deduced.
+        span: the place in the user's source.
+
+    Raises:
+        CallError: where the op takes another number of operands.
+        ShapeError, DTypeError: where operands do not fit the op, or the callee's parameters.
+        ArgumentError: for attributes that the op does not take, and where the callee takes another number of arguments.
+        UserError: where the callee is no graph function.
+
+    Examples:
+        >>> a = relax.Var("a", R.Tensor((2, 3), "float32"))
+        >>> call = relax.op.sum(a, axis=1)
+        >>> type(call).__name__, call.op.name, call.struct_info
+        ('Call', 'relax.sum', Tensor((2,), float32))
     """
 
     op: Callee
@@ -341,7 +435,25 @@ def _call_info(name: str, info: FuncStructInfo, call: Call) -> StructInfo:
 
 
 def const(value: Any, dtype: str | None = None) -> Constant:
-    """A constant from a number, list or array. Python floats are float32, ints int64, bools bool by default."""
+    """A constant from a number, list or array.
+
+    Args:
+        value: a number, nested lists of them, or an array.
+        dtype: of the constant. By default an array keeps its own; Python floats are float32, ints int64, bools bool.
+
+    Returns:
+        The constant, of the shape of ``value``.
+
+    Raises:
+        ShapeError: for nested lists that differ in length.
+        DTypeError: for numbers that the dtype does not hold, and for what no number is.
+
+    Examples:
+        >>> relax.const([1, 2, 3]).struct_info
+        Tensor((3,), int64)
+        >>> relax.const(0.5, "float64").struct_info
+        Tensor((), float64)
+    """
     try:
         array = np.asarray(value)
     except ValueError:
