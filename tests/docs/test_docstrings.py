@@ -20,6 +20,7 @@ ROOMS = (
     "pullback", "pullback.nn", "pullback.nn.functional", "pullback.nn.init", "pullback.optim", "pullback.callbacks",
     "pullback.relax.training",
     "pullback.relax",
+    "pullback.relax.transform",
 )  # fmt: skip
 CLASSES = (Trainer, nn.Module)  # whose methods are checked too
 SECTION = re.compile(r"^(Args|Returns|Raises|Examples|Deprecated|Yields):\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
@@ -38,10 +39,14 @@ MOST_USED = (  # these have an example
     *(f"pullback.optim.{n}" for n in ("SGD", "Adam", "AdamW", "RunTime", "ClipByGlobalNorm", "ParameterGroups")),
     *(f"pullback.optim.{n}" for n in ("StepLR", "CosineAnnealingLR", "OneCycleLR", "LinearLR", "SequentialLR")),
     *(f"pullback.callbacks.{n}" for n in ("EarlyStopping", "ModelCheckpoint", "Checkpoint", "CSVLogger")),
+    *(f"Trainer.{n}" for n in ("evaluate", "fit", "freeze", "predict", "save", "state_dict", "update")),
     *(f"pullback.relax.{n}" for n in ("BlockBuilder", "Call", "ExprMutator", "ExprVisitor", "Function", "Tuple")),
     *(f"pullback.relax.{n}" for n in ("TensorStructInfo", "TupleStructInfo", "Var", "const")),
     "pullback.VirtualMachine",
-    *(f"Trainer.{n}" for n in ("evaluate", "fit", "freeze", "predict", "save", "state_dict", "update")),
+    *(f"pullback.relax.transform.{n}" for n in ("BindParams", "BindSizes", "FuseOps", "LegalizeOps", "MixedPrecision")),
+    *(f"pullback.relax.transform.{n}" for n in ("Gradient", "JVP", "SplitGradient", "VMap", "RebatchInputs")),
+    *(f"pullback.relax.transform.{n}" for n in ("FunctionPass", "ModulePass", "Pass", "PassContext", "Sequential")),
+    *(f"pullback.relax.transform.{n}" for n in ("AddRandomState", "DeadCodeElimination", "module_pass")),
 )  # fmt: skip
 
 
