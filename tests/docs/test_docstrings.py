@@ -21,6 +21,7 @@ ROOMS = (
     "pullback.relax.training",
     "pullback.relax",
     "pullback.relax.transform",
+    "pullback.relax.frontend",
 )  # fmt: skip
 CLASSES = (Trainer, nn.Module)  # whose methods are checked too
 SECTION = re.compile(r"^(Args|Returns|Raises|Examples|Deprecated|Yields):\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
@@ -47,6 +48,7 @@ MOST_USED = (  # these have an example
     *(f"pullback.relax.transform.{n}" for n in ("Gradient", "JVP", "SplitGradient", "VMap", "RebatchInputs")),
     *(f"pullback.relax.transform.{n}" for n in ("FunctionPass", "ModulePass", "Pass", "PassContext", "Sequential")),
     *(f"pullback.relax.transform.{n}" for n in ("AddRandomState", "DeadCodeElimination", "module_pass")),
+    "pullback.relax.frontend.register_converter",
 )  # fmt: skip
 
 
