@@ -57,7 +57,7 @@ from pullback.relax.values import (
 __all__ = [
     "Binding", "BindingBlock", "Call", "Callee", "Constant", "DataflowBlock", "DataflowVar", "Expr", "Function", "If",
     "MatchCast", "PrimValue", "SeqExpr", "ShapeExpr", "Tuple", "TupleGetItem", "Var", "VarBinding", "as_relax",
-    "check_condition", "const", "recording", "set_methods", "tuple_get_item",
+    "check_condition", "const", "nested_calls", "recording", "set_methods", "tuple_get_item",
 ]  # fmt: skip
 
 
@@ -293,6 +293,25 @@ class If(Expr):
     @property
     def struct_info(self) -> StructInfo:
         return self.then.struct_info
+
+
+def nested_calls(expr: Any) -> list[Expr]:
+    """The operands of an expression that are no atoms, those in tuples too."""
+    if isinstance(expr, Tuple):
+        parts: tuple[Any, ...] = expr.fields
+    elif isinstance(expr, Call):
+        parts = expr.args
+    elif isinstance(expr, If):
+        parts = (expr.condition,)
+    else:
+        parts = (expr.tuple_value,) if isinstance(expr, TupleGetItem) else ()
+    found: list[Expr] = []
+    for part in parts:
+        if isinstance(part, (Call, TupleGetItem, If, Function)):
+            found.append(part)
+        elif isinstance(part, Tuple):
+            found += nested_calls(part)
+    return found
 
 
 def check_condition(info: StructInfo, what: str, span: Any = None) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pullback import nn
+from pullback.relax import BlockBuilder
 from pullback.relax.training import Trainer
 from tests.docs.blocks import ROOT
 
@@ -23,7 +24,7 @@ ROOMS = (
     "pullback.relax.transform",
     "pullback.relax.frontend",
 )  # fmt: skip
-CLASSES = (Trainer, nn.Module)  # whose methods are checked too
+CLASSES = (Trainer, nn.Module, BlockBuilder)  # whose methods are checked too
 SECTION = re.compile(r"^(Args|Returns|Raises|Examples|Deprecated|Yields):\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
 PREAMBLE = compile((ROOT / "docs/site/preamble.py").read_text(encoding="utf-8"), "preamble.py", "exec")
 LAYERS = (
