@@ -29,8 +29,8 @@ PREAMBLE = (
 REFERENCE = {
     "pullback": "pullback", "nn": "pullback.nn", "functional": "pullback.nn.functional", "init": "pullback.nn.init",
     "optim": "pullback.optim", "training": "pullback.relax.training", "callbacks": "pullback.callbacks",
-    "relax": "pullback.relax", "transform": "pullback.relax.transform", "frontend": "pullback.relax.frontend",
-    "ir": "pullback.ir", "te": "pullback.te",
+    "frontend": "pullback.relax.frontend",
+    "relax": "pullback.relax", "transform": "pullback.relax.transform", "ir": "pullback.ir", "te": "pullback.te",
     "runtime": "pullback.runtime", "distributed": "pullback.distributed", "sklearn": "pullback.sklearn",
     "testing": "pullback.testing",
 }  # fmt: skip
