@@ -29,6 +29,7 @@ PREAMBLE = (
 REFERENCE = {
     "pullback": "pullback", "nn": "pullback.nn", "functional": "pullback.nn.functional", "init": "pullback.nn.init",
     "optim": "pullback.optim", "training": "pullback.relax.training", "callbacks": "pullback.callbacks",
+    "frontend": "pullback.relax.frontend",
     "relax": "pullback.relax", "transform": "pullback.relax.transform", "ir": "pullback.ir", "te": "pullback.te",
     "relay": "pullback.relay",
     "runtime": "pullback.runtime", "distributed": "pullback.distributed", "sklearn": "pullback.sklearn",

@@ -14,7 +14,14 @@ from pullback.ir.errors import ArgumentError, NoAttribute, suggestion
 @dataclass(frozen=True)
 class PassInfo:
     """What is known of a pass: from which level on a :class:`Sequential` runs it, its name, and the names of passes
-    that are run before it there."""
+    that are run before it there.
+
+    Args:
+        opt_level: the level from which on a Sequential runs it.
+        name: of the pass.
+        required: the names of passes that a Sequential runs before it.
+        traceable: accepted as in other packages, without effect.
+    """
 
     opt_level: int
     name: str
@@ -41,12 +48,37 @@ register_option("relay.fallback_device_type", int)
 
 
 class PassContext:
-    """A scope in which passes run: ``with PassContext(opt_level=3, disabled_pass=["FoldConstant"]): …``
+    """A scope in which passes run: ``with PassContext(opt_level=3, disabled_pass=["FoldConstant"]):``.
 
     A ``Sequential`` runs a pass whose ``opt_level`` is not above the context's, or that is in ``required_pass``, and
-    none in ``disabled_pass``; a pass that is called itself always runs. ``instruments`` watch all of them
-    (:mod:`pullback.ir.instrument`). ``config`` has options of passes by name; :meth:`list_configs` has those there
-    are. Raises NoAttribute for a name that is none of them, ArgumentError for a value of another kind.
+    none in ``disabled_pass``; a pass that is called itself always runs.
+
+    Args:
+        opt_level: the highest level of the passes that a Sequential runs.
+        required_pass: names of passes that run whatever their level.
+        disabled_pass: names of passes that do not run; it outweighs ``required_pass``.
+        instruments: watch all passes (:mod:`pullback.ir.instrument`).
+        config: options of passes, by name; :meth:`list_configs` has those there are.
+        trace_stack: not supported, as the next three: passes are not traced.
+        make_traceable: not supported.
+        num_evals: not supported.
+        tuning_api_database: not supported.
+
+    Raises:
+        NoAttribute: for an option that does not exist.
+        ArgumentError: for a value of another kind than the option or argument takes, and for what is not supported.
+
+    Examples:
+        >>> T = relax.transform
+        >>> drop = T.module_pass(lambda module: pullback.IRModule(), opt_level=3, name="Drop")
+        >>> a = relax.Var("a", R.Tensor((3,), "float32"))
+        >>> module = pullback.IRModule({"main": relax.Function([a], a + a)})
+        >>> list(T.Sequential([drop])(module))
+        ['main']
+        >>> with T.PassContext(opt_level=3):
+        ...     left = list(T.Sequential([drop])(module))
+        >>> left
+        []
     """
 
     _current: ClassVar[ContextVar[PassContext | None]] = ContextVar("pullback_pass_context", default=None)

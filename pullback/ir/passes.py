@@ -24,6 +24,18 @@ class Pass:
 
     ``opt_level`` is the level from which on a :class:`Sequential` runs it, ``required`` has the names of passes that
     one runs before it.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Keep(relax.transform.Pass):
+        ...     names: tuple[str, ...] = ()
+        ...     def run(self, module):
+        ...         return pullback.IRModule({name: module[name] for name in self.names})
+        >>> a = relax.Var("a", R.Tensor((3,), "float32"))
+        >>> module = pullback.IRModule({"main": relax.Function([a], a + a), "other": relax.Function([a], a)})
+        >>> list(Keep(("main",))(module))
+        ['main']
     """
 
     opt_level = 0  # without annotations: some passes have fields of these names
@@ -62,6 +74,15 @@ class FunctionPass(Pass):
     Where the function has branches and loops, they are closed first (``relax.transform.InlineFunctions``), and
     :meth:`function` sees straight code: each region, then the function, in which ``branch`` and ``loop`` are calls of
     ops that it knows nothing of. A pass that looks at them itself says ``straight = False``.
+
+    Examples:
+        >>> class Mark(relax.transform.FunctionPass):
+        ...     def function(self, function, module):
+        ...         return function.with_attr("marked", True)
+        >>> a = relax.Var("a", R.Tensor((3,), "float32"))
+        >>> module = Mark()(pullback.IRModule({"main": relax.Function([a], a + a)}))
+        >>> module["main"].attrs["marked"]
+        True
     """
 
     straight: ClassVar[bool] = True
@@ -114,7 +135,24 @@ class Sequential(Pass):
     """Passes one after another, those that :class:`PassContext` lets run: not above its level, not disabled. What a
     pass requires runs before it. A plain function of modules always runs.
 
-    >>> Sequential([relax.transform.Simplify(), relax.transform.DeadCodeElimination()])(module)
+    Args:
+        passes: passes, and functions of modules, in the order in which they run.
+        opt_level: the level from which on another Sequential runs this one.
+        name: what it is called by a PassContext, and when it is printed.
+        required: the names of passes that another Sequential runs before this one.
+        traceable: accepted as in other packages, without effect.
+
+    Raises:
+        ArgumentError: where ``passes`` is no sequence, or has what cannot be called.
+        CallError: where ``required`` is no list of names.
+
+    Examples:
+        >>> T = relax.transform
+        >>> a = relax.Var("a", R.Tensor((3,), "float32"))
+        >>> module = pullback.IRModule({"main": relax.Function([a], relax.op.exp(a * 1.0))})
+        >>> tidy = T.Sequential([T.Normalize(), T.Simplify(), T.CanonicalizeBindings()])
+        >>> [str(binding.value) for binding in tidy(module)["main"].bindings]
+        ['R.exp(a)']
     """
 
     passes: Sequence[Callable[[IRModule], IRModule]] = ()
@@ -153,7 +191,24 @@ class Sequential(Pass):
 
 @dataclass(frozen=True)
 class ModulePass(Pass):
-    """A pass of a plain function of modules: :func:`module_pass` makes it."""
+    """A pass of a plain function of modules: :func:`module_pass` makes it.
+
+    Args:
+        function: takes an IRModule, or one and the PassContext, and returns an IRModule.
+        opt_level: the level from which on a Sequential runs it.
+        name: what it is called by a PassContext, and when it is printed.
+        required: the names of passes that a Sequential runs before it.
+        traceable: accepted as in other packages, without effect.
+
+    Raises:
+        UserError: when it runs, and the function does not return an IRModule.
+
+    Examples:
+        >>> keep = relax.transform.ModulePass(lambda module: module, name="Keep")
+        >>> module = pullback.IRModule()
+        >>> keep(module) is module
+        True
+    """
 
     function: Callable[..., IRModule] = field(repr=False)
     opt_level: int = 0
@@ -182,12 +237,30 @@ def module_pass(
     """A pass of a function ``f(module)`` or ``f(module, context)``; or of a class, whose objects are passes then, by
     their method ``transform_module(module, context)``.
 
-    >>> @module_pass(opt_level=2)
-    ... def without_attributes(module, context):
-    ...     return IRModule(module.functions)
+    Args:
+        pass_func: the function or class; without it the result is a decorator.
+        opt_level: the level from which on a Sequential runs it: by default 0, if ``pass_func`` is given; a decorator
+            has to say it.
+        name: what it is called by a PassContext, and when it is printed; by default the function's or class's name.
+        required: the names of passes that a Sequential runs before it.
+        traceable: accepted as in other packages, without effect.
 
-    Without ``opt_level`` it is 0, if the function is given; as a decorator with arguments it has to be said. Raises
-    ArgumentError without one, CallError where ``required`` is no list of names.
+    Returns:
+        The pass, or the class of passes; without ``pass_func`` a decorator that gives it.
+
+    Raises:
+        ArgumentError: for a decorator without ``opt_level``, and for one that is no int.
+        CallError: where ``required`` is no list of names, ``pass_func`` cannot be called, or the class has no
+            ``transform_module``.
+
+    Examples:
+        >>> @relax.transform.module_pass(opt_level=2)
+        ... def without_attributes(module, context):
+        ...     return pullback.IRModule(module.functions)
+        >>> dict(without_attributes(pullback.IRModule({}, {"author": "me"})).attrs)
+        {}
+        >>> print(without_attributes)
+        Run Module pass: without_attributes at the optimization level 2
     """
     required = required_names(required)
     if pass_func is None and opt_level is None:
@@ -252,7 +325,12 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
 
 @dataclass(frozen=True)
 class PrintIR(Pass):
-    """Prints the module to the standard error stream, under ``header``, and returns it."""
+    """Prints the module to the standard error stream, under ``header``, and returns it.
+
+    Args:
+        header: stands above the module.
+        show_meta_data: accepted as in other packages, without effect.
+    """
 
     header: str = ""
     show_meta_data: bool = False

@@ -34,7 +34,18 @@ from pullback.tir.expr import Var as SizeVar
 
 
 class ExprVisitor:
-    """Walks a function: override ``visit_call`` and the like; the default goes on to the operands."""
+    """Walks a function: override ``visit_call`` and the like; the default goes on to the operands.
+
+    Examples:
+        >>> class Names(relax.ExprVisitor):
+        ...     def visit_call(self, call):
+        ...         print(call.op.name)
+        ...         self.generic_visit(call)
+        >>> a = relax.Var("a", R.Tensor((3,), "float32"))
+        >>> Names().visit_function(relax.Function([a], relax.op.sum(relax.op.exp(a))))
+        relax.sum
+        relax.exp
+    """
 
     def visit_function(self, function: Function) -> None:
         for binding in function.bindings:
@@ -70,8 +81,19 @@ class ExprMutator:
     """Rebuilds a function binding by binding.
 
     Override ``rewrite_call(call) -> Expr`` (operands are already rewritten) or ``rewrite_binding``. The result is in
-    A-normal form again, with struct info deduced anew where that of an argument changed. ``sizes`` replaces symbolic
-    sizes.
+    A-normal form again, with struct info deduced anew where that of an argument changed.
+
+    Args:
+        sizes: symbolic sizes to replace, by ints or int64 expressions.
+
+    Examples:
+        >>> class AddsAreProducts(relax.ExprMutator):
+        ...     def rewrite_call(self, call):
+        ...         return relax.op.multiply(*call.args) if call.op.name == "relax.add" else call
+        >>> a = relax.Var("a", R.Tensor((3,), "float32"))
+        >>> changed = AddsAreProducts().function(relax.Function([a], relax.op.exp(a + a)))
+        >>> [str(binding.value) for binding in changed.bindings]
+        ['R.multiply(a, a)', 'R.exp(gv)']
     """
 
     def __init__(self, sizes: Mapping[SizeVar, Any] | None = None) -> None:
@@ -220,7 +242,14 @@ def _same_type(a: Any, b: Any) -> bool:
 
 
 def copy_with_new_vars(function: Function) -> Function:
-    """The same function over fresh parameters and variables."""
+    """The same function over fresh parameters and variables.
+
+    Args:
+        function: the graph function, which stays.
+
+    Returns:
+        A function of the same structure that shares no variable with it.
+    """
     return CopyWithNewVars().function(function)
 
 

@@ -27,7 +27,11 @@ Dim = int | PrimExpr
 
 @dataclass(frozen=True, eq=False)
 class StructInfo(Node):
-    """Base of the static types; ``==`` compares by value."""
+    """Base of the static types; ``==`` compares by value.
+
+    Args:
+        span: the place in the user's source.
+    """
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StructInfo) and same_info(self, other)
@@ -38,26 +42,60 @@ class StructInfo(Node):
 
 @dataclass(frozen=True, eq=False)
 class ObjectStructInfo(StructInfo):
-    """Anything."""
+    """Anything.
+
+    Args:
+        span: the place in the user's source.
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class PrimStructInfo(StructInfo):
-    """A scalar of the host, such as a size."""
+    """A scalar of the host, such as a size.
+
+    Args:
+        dtype: of the scalar; sizes are int64.
+        span: the place in the user's source.
+    """
 
     dtype: str = "int64"
 
 
 @dataclass(frozen=True, eq=False)
 class ShapeStructInfo(StructInfo):
-    """A shape as a value."""
+    """A shape as a value.
+
+    Args:
+        values: the sizes, each an int or an int64 expression.
+        span: the place in the user's source.
+    """
 
     values: tuple[Dim, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class TensorStructInfo(StructInfo):
-    """A tensor of the shape (None: unknown) and dtype."""
+    """A tensor of the shape (None: unknown) and dtype.
+
+    Args:
+        shape: the sizes, each an int of at least 0 or an int64 expression; None where they are unknown.
+        dtype: of the elements.
+        ndim: the number of axes, where the shape is unknown; None where that is unknown too.
+        span: the place in the user's source.
+
+    Raises:
+        ShapeError: for what is no shape, one that ``ndim`` contradicts, and one of 2**63 bytes or more.
+        DTypeError: for an unknown dtype, and for a symbolic size that is not int64.
+
+    Examples:
+        >>> n = pullback.tir.Var("n", "int64")
+        >>> relax.TensorStructInfo((n, 4), "float32")
+        Tensor((n, 4), float32)
+        >>> relax.TensorStructInfo(None, "float32", ndim=2).ndim
+        2
+        >>> relax.TensorStructInfo((2, 3)) == relax.TensorStructInfo([2, 3])
+        True
+    """
 
     shape: tuple[Dim, ...] | None = None
     dtype: str = "float32"
@@ -119,6 +157,21 @@ class TensorStructInfo(StructInfo):
 
 @dataclass(frozen=True, eq=False)
 class TupleStructInfo(StructInfo):
+    """A tuple of values.
+
+    Args:
+        fields: the types of the values.
+        span: the place in the user's source.
+
+    Raises:
+        ArgumentError: where ``fields`` is no sequence.
+
+    Examples:
+        >>> pair = relax.TupleStructInfo([R.Tensor((3,), "float32"), R.Tensor((), "int64")])
+        >>> pair.fields[1]
+        Tensor((), int64)
+    """
+
     fields: tuple[StructInfo, ...]
 
     def __post_init__(self) -> None:
@@ -127,6 +180,14 @@ class TupleStructInfo(StructInfo):
 
 @dataclass(frozen=True, eq=False)
 class FuncStructInfo(StructInfo):
+    """A graph function; symbolic sizes of the parameters may stand in the result.
+
+    Args:
+        params: the types of the parameters.
+        ret: the type of the result.
+        span: the place in the user's source.
+    """
+
     params: tuple[StructInfo, ...]
     ret: StructInfo
 

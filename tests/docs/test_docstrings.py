@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pullback import nn
+from pullback.relax import BlockBuilder
 from pullback.relax.training import Trainer
 from tests.docs.blocks import ROOT
 
@@ -29,8 +30,11 @@ ROOMS = (
     "pullback.nd",
     "pullback.testing",
     "pullback.sklearn",
+    "pullback.relax",
+    "pullback.relax.transform",
+    "pullback.relax.frontend",
 )  # fmt: skip
-CLASSES = (Trainer, nn.Module)  # whose methods are checked too
+CLASSES = (Trainer, nn.Module, BlockBuilder)  # whose methods are checked too
 SECTION = re.compile(r"^(Args|Returns|Raises|Examples|Deprecated|Yields):\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
 PREAMBLE = compile((ROOT / "docs/site/preamble.py").read_text(encoding="utf-8"), "preamble.py", "exec")
 LAYERS = (
@@ -56,6 +60,14 @@ MOST_USED = (  # these have an example
     *(f"pullback.testing.{n}" for n in ("assert_allclose", "check_numerical_grads", "parametrize_targets")),
     *(f"pullback.sklearn.{n}" for n in ("PullbackClassifier", "PullbackRegressor")),
     *(f"Trainer.{n}" for n in ("evaluate", "fit", "freeze", "predict", "save", "state_dict", "update")),
+    *(f"pullback.relax.{n}" for n in ("BlockBuilder", "Call", "ExprMutator", "ExprVisitor", "Function", "Tuple")),
+    *(f"pullback.relax.{n}" for n in ("TensorStructInfo", "TupleStructInfo", "Var", "const")),
+    "pullback.VirtualMachine",
+    *(f"pullback.relax.transform.{n}" for n in ("BindParams", "BindSizes", "FuseOps", "LegalizeOps", "MixedPrecision")),
+    *(f"pullback.relax.transform.{n}" for n in ("Gradient", "JVP", "SplitGradient", "VMap", "RebatchInputs")),
+    *(f"pullback.relax.transform.{n}" for n in ("FunctionPass", "ModulePass", "Pass", "PassContext", "Sequential")),
+    *(f"pullback.relax.transform.{n}" for n in ("AddRandomState", "DeadCodeElimination", "module_pass")),
+    "pullback.relax.frontend.register_converter",
 )  # fmt: skip
 
 

@@ -92,16 +92,25 @@ class Converters:
 
 
 def register_converter(source: str, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: the function converts the operator ``name`` of ``source`` ("torch", "onnx" or "keras").
+    """A decorator: the function converts the operator ``name`` of ``source``.
 
     It gets graph values for tensors and plain Python values for attributes, and returns a graph value, or a tuple of
     them where the operator has several results. It replaces a converter of that name.
 
-    >>> @register_converter("torch", "mylib.scaled_relu")      # torch.ops.mylib.scaled_relu(x, scale)
-    ... def scaled_relu(x, scale):
-    ...     return op.nn.relu(x) * scale
+    Args:
+        source: "torch", "onnx" or "keras".
+        name: of the operator, as the error about a model that has it says.
 
-    Raises ArgumentError for an unknown source.
+    Returns:
+        The decorator, which returns the function as it is.
+
+    Raises:
+        ArgumentError: for an unknown source.
+
+    Examples:
+        >>> @relax.frontend.register_converter("torch", "mylib.scaled_relu")  # torch.ops.mylib.scaled_relu(x, scale)
+        ... def scaled_relu(x, scale):
+        ...     return relax.op.nn.relu(x) * scale
     """
     table = table_of(source)
 

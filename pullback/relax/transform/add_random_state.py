@@ -1,10 +1,10 @@
 """AddRandomState: random ops without a state draw from a parameter, each at a site of its own.
 
     def f(x):                                  def f(x, random_state):
-        y = R.dropout(x, p=0.1)                    site = R.random.site(random_state, 0)
-        z = R.dropout(y, p=0.1)                    y = R.dropout(x, site, p=0.1)
-        return z                      →            site_1 = R.random.site(random_state, 1)
-                                                   z = R.dropout(y, site_1, p=0.1)
+        y = R.nn.dropout(x, rate=0.1)              site = R.random.site(random_state, 0)
+        z = R.nn.dropout(y, rate=0.1)              y = R.nn.dropout(x, site, rate=0.1)
+        return z                          →        site_1 = R.random.site(random_state, 1)
+                                                   z = R.nn.dropout(y, site_1, rate=0.1)
                                                    return z
 
 The state is (seed, number of the step), uint64. Sites are numbered in the order of the program; calls are inlined, so a
@@ -47,8 +47,18 @@ STATE = TensorStructInfo((2,), "uint64")
 class AddRandomState(Pass):
     """Add the last parameter ``random_state``, R.Tensor((2,), "uint64"), to a function that draws without a state.
 
-    ``func_name``: the function, a name or a GlobalVar; by default all public functions. Those that do not draw, or have
-    a state for each draw, stay as they are.
+    Functions that do not draw, or have a state for each draw, stay as they are.
+
+    Args:
+        func_name: the function, a name or a GlobalVar; by default all public functions.
+
+    Examples:
+        >>> @R.function
+        ... def main(a: R.Tensor((3,), "float32")):
+        ...     return R.nn.dropout(a, rate=0.5)
+        >>> module = relax.transform.AddRandomState()(pullback.IRModule({"main": main}))
+        >>> [p.name for p in module["main"].params]
+        ['a', 'random_state']
 
     Checks: raises ArgumentError where ``func_name`` is a kernel. What is called is inlined first; afterwards no call of
     the function lacks a state.

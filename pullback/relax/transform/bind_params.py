@@ -25,9 +25,22 @@ from pullback.relax.struct_info import format_info, same_info
 
 @dataclass(frozen=True)
 class BindParams(Pass):
-    """``params`` maps parameter names (or variables) of ``func_name`` to arrays of exactly their type.
+    """Replace parameters of a function by constants.
 
     What the module's attributes say of the function's parameters (``param_num``, ``convention``) is brought up to date.
+
+    Args:
+        func_name: the name of the function.
+        params: arrays by the names of parameters (or the variables), each of exactly the parameter's shape and dtype.
+
+    Examples:
+        >>> @R.function
+        ... def main(a: R.Tensor((3,), "float32"), b: R.Tensor((3,), "float32")):
+        ...     return a * b
+        >>> bind = relax.transform.BindParams("main", {"b": np.array([1, 2, 3], "float32")})
+        >>> module = bind(pullback.IRModule({"main": main}))
+        >>> [p.name for p in module["main"].params]
+        ['a']
 
     Checks: raises NameNotFound for a name that is no parameter, ShapeError or DTypeError for an array that is not
     exactly of the parameter's type.

@@ -18,7 +18,18 @@ from pullback.relax.struct_info import FuncStructInfo, symbolic_vars
 
 @dataclass(frozen=True)
 class BindSizes(FunctionPass):
-    """``sizes`` maps symbolic variables, or their names, to ints.
+    """Give symbolic sizes of all functions their numbers.
+
+    Args:
+        sizes: ints by symbolic variables, or their names.
+
+    Examples:
+        >>> @R.function
+        ... def main(a: R.Tensor(("n", 4), "float32")):
+        ...     return R.sum(a, axis=1)
+        >>> module = relax.transform.BindSizes({"n": 64})(pullback.IRModule({"main": main}))
+        >>> module["main"].ret_struct_info
+        Tensor((64,), float32)
 
     Checks: names that are no size of a function are passed over. All types are deduced anew, and an op that the numbers
     do not fit raises its error.

@@ -21,7 +21,19 @@ from pullback.relax.expr import Binding, Function, SeqExpr, Var
 
 @dataclass(frozen=True)
 class DeadCodeElimination(FunctionPass):
-    """``entry_functions``: when given, functions that none of these reach are removed from the module too.
+    """Remove bindings that no result needs.
+
+    Args:
+        entry_functions: names of functions; when given, those that none of these reach are removed from the module too.
+
+    Examples:
+        >>> @R.function
+        ... def main(a: R.Tensor((3,), "float32")):
+        ...     unused = R.exp(a)
+        ...     return a + a
+        >>> module = relax.transform.DeadCodeElimination()(pullback.IRModule({"main": main}))
+        >>> [str(binding.value) for binding in module["main"].bindings]
+        ['R.add(a, a)']
 
     Checks: a MatchCast, which checks at run time, and calls that do more than compute stay. Raises NameNotFound for a
     name in ``entry_functions`` that is no function.

@@ -31,8 +31,7 @@ from pullback.relax.transform.inline_functions import inline_calls, over_regions
 
 @dataclass(frozen=True)
 class _DecomposeOps(Pass):
-    """``func_name``: the function to change, a name or a GlobalVar, with what it calls inlined; by default all graph
-    functions."""
+    """The form of composite ops that ``training`` says."""
 
     training: ClassVar[bool]
     func_name: str | GlobalVar | None = None
@@ -60,6 +59,10 @@ class DecomposeOpsForTraining(_DecomposeOps):
                                                      …
                                                      y = R.ewise_fma(normalized, w, b)
 
+    Args:
+        func_name: the function to change, a name or a GlobalVar, with what it calls inlined; by default all graph
+            functions.
+
     Checks: raises ArgumentError where ``func_name`` is a kernel. No composite op remains, but for random ones without a
     state, which AddRandomState gives one first. An op with ``training=False`` takes its form for inference.
     """
@@ -74,6 +77,10 @@ class DecomposeOpsForInference(_DecomposeOps):
         y = R.nn.batch_norm(x, gamma, beta, mean, var)        →        …
                                                                        lv = R.ewise_fma(x, scale, shift)
                                                                        y = (lv, mean, var)
+
+    Args:
+        func_name: the function to change, a name or a GlobalVar, with what it calls inlined; by default all graph
+            functions.
 
     Checks: raises ArgumentError where ``func_name`` is a kernel. No composite op remains. Dropout becomes its argument;
     a batch norm gives its moving statistics back unchanged.

@@ -60,6 +60,17 @@ _MOST_SIBLINGS = 16  # reductions after one of the same value that are tried wit
 class FuseOps(Pass):
     """Form groups in every function that is not primitive itself, for the schedules of the machine.
 
+    Args:
+        machine: what schedules know of the target; by default one with AVX-512.
+
+    Examples:
+        >>> @R.function
+        ... def main(a: R.Tensor((8, 8), "float32")):
+        ...     return R.exp(a * 2.0 + 1.0)
+        >>> module = relax.transform.FuseOps()(pullback.IRModule({"main": main}))
+        >>> [name for name in module if name != "main"]
+        ['fused_multiply_add_exp']
+
     Checks: shapes are numbers. A group is what one schedule takes as one kernel, leaves the graph free of cycles and
     has at most 40 ops; an op of more than 32 operands is in none. Functions that are primitive stay. An op alone stays
     a call.

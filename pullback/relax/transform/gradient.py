@@ -79,9 +79,20 @@ Adjoint = Any
 class Gradient(Pass):
     """Add ``<f>_adjoint``, which returns ``(what f returned, (adjoints…))``.
 
-    ``func_name``: the function, a name or a GlobalVar. ``require_grads``: parameters of it (or one, or names), default
-    all, and variables that are bound in it, in any of its blocks.
-    ``target_index``: which of the function's results is differentiated, when it returns a tuple: a float scalar.
+    Args:
+        func_name: the function, a name or a GlobalVar.
+        require_grads: parameters of it (or one, or names), by default all, and variables that are bound in it, in any
+            of its blocks. The adjoints are in this order.
+        target_index: which of the function's results is differentiated, when it returns a tuple: a float scalar.
+
+    Examples:
+        >>> @R.function
+        ... def main(a: R.Tensor((3,), "float32"), b: R.Tensor((3,), "float32")):
+        ...     return R.sum(a * a * b)
+        >>> module = relax.transform.Gradient("main", require_grads="a")(pullback.IRModule({"main": main}))
+        >>> vm = relax.VirtualMachine(pullback.compile(module))
+        >>> vm["main_adjoint"](np.ones(3, "float32"), np.ones(3, "float32"))
+        (tensor(3., shape=(), dtype=float32), (tensor([2., 2., 2.], shape=(3,), dtype=float32),))
 
     Checks: raises DifferentiationError when the target is no float scalar, when a required parameter is not of a float
     dtype, or, listing all of them, when ops without a gradient lie on the way. All of it is checked before anything is

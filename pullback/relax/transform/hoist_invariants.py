@@ -36,7 +36,7 @@ _SMALL = 4096  # bytes: what makes no more of less may do so
 
 @dataclass(frozen=True)
 class HoistInvariants(FunctionPass):
-    """For functions whose symbolic sizes are bound.
+    """Compute once, before a loop, what is the same in all of its steps: in functions whose symbolic sizes are bound.
 
     Checks: the bodies' results are explicit tuples, as CanonicalizeBindings leaves them. What may fail, draws random
     numbers, only moves elements, or is larger than all that it is made of stays in the loop.

@@ -57,8 +57,20 @@ class JVP(Pass):
     """Add ``<f>_jvp``, which takes the parameters of f, then tangents of those that are named, and returns ``(what f
     returned, its tangents)``.
 
-    ``func_name``: the function, a name or a GlobalVar. ``params``: parameters of it (or one, or names), default all
-    that have floats. The tangent of a result that has no floats is zero.
+    The tangent of a result that has no floats is zero.
+
+    Args:
+        func_name: the function, a name or a GlobalVar.
+        params: parameters of it (or one, or names), by default all that have floats.
+
+    Examples:
+        >>> @R.function
+        ... def main(a: R.Tensor((3,), "float32")):
+        ...     return R.sum(a * a)
+        >>> module = relax.transform.JVP("main")(pullback.IRModule({"main": main}))
+        >>> vm = relax.VirtualMachine(pullback.compile(module))
+        >>> vm["main_jvp"](np.ones(3, "float32"), np.array([1, 0, 0], "float32"))
+        (tensor(3., shape=(), dtype=float32), tensor(2., shape=(), dtype=float32))
 
     Checks: raises DifferentiationError when a named parameter is not of a float dtype, or, listing all of them, when
     ops without a derivative lie on the way. The function itself stays.

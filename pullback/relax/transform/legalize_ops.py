@@ -30,6 +30,14 @@ class LegalizeOps(Pass):
     """Lower every op that has a tensor expression, or loops of its own, to a kernel of the module; random ops only when
     they have a state. Ops that are only what they decompose to stay.
 
+    Examples:
+        >>> @R.function
+        ... def main(a: R.Tensor((2, 3), "float32"), b: R.Tensor((3, 4), "float32")):
+        ...     return R.matmul(a, b)
+        >>> module = relax.transform.LegalizeOps()(pullback.IRModule({"main": main}))
+        >>> list(module), type(module["matmul"]).__name__
+        (['main', 'matmul'], 'PrimFunc')
+
     Checks: a call keeps its type. RaiseOps undoes it, as long as nobody changes the kernel.
     """
 

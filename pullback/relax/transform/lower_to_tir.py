@@ -61,7 +61,11 @@ _LATE = 16  # times what the caches hold: after so many bytes nothing is left of
 
 @dataclass(frozen=True)
 class LowerToTir(Pass):
-    """Schedule every group for the machine. ``groups`` is filled with what each kernel was made of, by name.
+    """Schedule every group for the machine.
+
+    Args:
+        machine: what schedules know of the target; by default one with AVX-512.
+        groups: is filled with what each kernel was made of, by name; None where nobody asks.
 
     Checks: shapes are numbers, composite ops are decomposed, and random ops have a state (an InternalError otherwise).
     Primitive functions go, and so do kernels that nobody calls.

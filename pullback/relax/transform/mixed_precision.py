@@ -61,10 +61,24 @@ _SINGLE = "float32"
 class MixedPrecision(Pass):
     """Compute in half precision what tolerates it, and all else in float32.
 
-    ``func_name``: the function, a name or a GlobalVar, with what it calls inlined; by default all public functions.
-    ``dtype``: "bfloat16", or "float16", whose gradients need a loss scale (a trainer has one).
-
     In branches and loops, what a region takes and gives stays float32.
+
+    Args:
+        func_name: the function, a name or a GlobalVar, with what it calls inlined; by default all public functions.
+        dtype: "bfloat16", or "float16", whose gradients need a loss scale (a trainer has one).
+
+    Examples:
+        >>> @R.function
+        ... def main(a: R.Tensor((8, 8), "float32"), b: R.Tensor((8, 8), "float32")):
+        ...     return R.matmul(a, b)
+        >>> module = relax.transform.MixedPrecision()(pullback.IRModule({"main": main}))
+        >>> for binding in module["main"].bindings:
+        ...     print(binding.var.name, "=", binding.value)
+        a_bf16 = R.astype(a, "bfloat16")
+        b_bf16 = R.astype(b, "bfloat16")
+        gv_bf16 = R.matmul(a_bf16, b_bf16)
+        gv_bf16_f32 = R.astype(gv_bf16, "float32")
+        gv = gv_bf16_f32
 
     Checks: raises ArgumentError when there is no such dtype, or the function is a kernel. Parameters, results and
     values of other dtypes keep their types.
@@ -106,8 +120,15 @@ def to_mixed_precision(out_dtype: str = _SINGLE, fp16_input_names: Sequence[str]
 
         y = R.matmul(x, w)        →        y = R.astype(R.matmul(x_f16, w_f16), "float32")
 
-    ``out_dtype`` is there what products are summed in: always float32 here. ``fp16_input_names`` would change the types
-    of parameters: declare them so. Raises ArgumentError for anything else.
+    Args:
+        out_dtype: what products are summed in: always "float32" here.
+        fp16_input_names: parameters that would become float16 there; here they are declared so, and it is None.
+
+    Returns:
+        The pass, with ``dtype="float16"``.
+
+    Raises:
+        ArgumentError: for another ``out_dtype``, and for ``fp16_input_names``.
 
     Checks: see MixedPrecision.
     """

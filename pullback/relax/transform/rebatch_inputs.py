@@ -28,6 +28,20 @@ from pullback.relax.struct_info import StructInfo, TensorStructInfo, fields_of, 
 class RebatchInputs(Pass):
     """Give the first ``input_num`` parameters of ``func_name`` (and those in ``also``) the leading size ``batch``.
 
+    Args:
+        batch: the number of rows, an int or an int64 expression.
+        func_name: the name of the function.
+        input_num: how many parameters are inputs, from the first.
+        also: names of others that have the batch's size, such as states.
+
+    Examples:
+        >>> @R.function
+        ... def backbone(a: R.Tensor((64, 16), "float32"), w: R.Tensor((16, 4), "float32")):
+        ...     return R.matmul(a, w)
+        >>> module = relax.transform.RebatchInputs(32)(pullback.IRModule({"backbone": backbone}))
+        >>> module["backbone"].ret_struct_info
+        Tensor((32, 4), float32)
+
     Checks: raises ShapeError for an input without axes, and where an op of the function does not take the new size, as
     a reshape to sizes that are written out.
     """

@@ -20,7 +20,9 @@ from pullback.relax.struct_info import format_info
 
 @dataclass(frozen=True)
 class ResolveMatchCast(FunctionPass):
-    """The function must have no unknown shapes: bind its symbolic sizes first.
+    """Replace casts that hold by the values that they check, and the sizes that they bind by the known ones.
+
+    The function must have no unknown shapes: bind its symbolic sizes first.
 
     Checks: raises ShapeError, with its place, for a cast that does not hold.
     """

@@ -40,7 +40,9 @@ from pullback.runtime.dtype import numpy_dtype
 
 @dataclass(frozen=True)
 class SimplifyLoops(FunctionPass):
-    """For functions whose symbolic sizes are bound: lengths are numbers.
+    """Remove from loops and branches what nobody needs, and loops and branches that are none.
+
+    It is for functions whose symbolic sizes are bound: lengths are numbers.
 
     Checks: the bodies' results are explicit tuples, as CanonicalizeBindings leaves them; others stay.
     """

@@ -62,6 +62,26 @@ class SplitGradient(Pass):
     Attributes of ``<f>_backward`` say what it takes: ``kept``, a tuple of ``("parameter", number)``, ``("result",
     number)`` and ``("saved", number)``, and ``seeded``, the numbers of the results whose adjoints follow.
 
+    Args:
+        func_name: the function, a name or a GlobalVar.
+        require_grads: parameters of it (or one, or names), by default all.
+        seeded: the numbers of the results whose adjoints ``<f>_backward`` takes, by default all floats that move with
+            one of these parameters.
+        overwritten: names of parameters that may be something else by the time of the second call, whose values are
+            saved where they are needed.
+
+    Examples:
+        >>> @R.function
+        ... def main(a: R.Tensor((3,), "float32")):
+        ...     return R.tanh(a)
+        >>> module = relax.transform.SplitGradient("main")(pullback.IRModule({"main": main}))
+        >>> vm = relax.VirtualMachine(pullback.compile(module))
+        >>> module["main_backward"].attrs["kept"]
+        (('result', 0),)
+        >>> (value,) = vm["main_forward"](np.zeros(3, "float32"))
+        >>> vm["main_backward"](value, np.ones(3, "float32"))
+        (tensor([1., 1., 1.], shape=(3,), dtype=float32),)
+
     Checks: raises DifferentiationError for a required parameter or a seeded result that is no float, and, listing all
     of them, when ops without a gradient lie between. The function itself stays.
     """

@@ -24,7 +24,10 @@ from pullback.relax.op_calls import is_op
 
 @dataclass(frozen=True)
 class SyncBatchNorm(FunctionPass):
-    """``num_workers``: the number of ranks, an int of at least 1.
+    """Take the statistics of batch norms in training over the rows of all ranks.
+
+    Args:
+        num_workers: the number of ranks, an int of at least 1.
 
     Checks: raises ArgumentError for fewer than one rank. Norms with ``training=False`` stay. It comes before Gradient.
     """

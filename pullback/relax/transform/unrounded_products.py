@@ -33,8 +33,8 @@ _WIDE = "float32"
 
 @dataclass(frozen=True)
 class UnroundedProducts(FunctionPass):
-    """Products that give float32 where they were rounded to half precision for one use, in float32 or a sum with a
-    float32 value that was cast and is broadcast.
+    """Compute products in float32 that were rounded to half precision for one use, in float32 or a sum with a float32
+    value that was cast and is broadcast.
 
     Checks: the product has one use and is no result. It comes after Gradient.
     """

@@ -75,10 +75,21 @@ Axes = Any  # an axis for all parameters or results, or one for each; None: it h
 class VMap(Pass):
     """Add ``<f>_vmap``, which computes f for each element of a batch.
 
-    ``func_name``: the function, a name or a GlobalVar. ``in_axes``: which axis of each parameter the batch is along; a
-    sequence of them, or one for all; None: it is the same for all elements. The tensors of a tuple have theirs in
-    common. ``out_axes`` says the same of the results, which all have that axis. ``axis_size``: how many elements there
-    are; by default that is a symbolic size, which arguments tell.
+    Args:
+        func_name: the function, a name or a GlobalVar.
+        in_axes: which axis of each parameter the batch is along; a sequence of them, or one for all; None: it is the
+            same for all elements. The tensors of a tuple have theirs in common.
+        out_axes: which axis of each result the batch is along; all results have it.
+        axis_size: how many elements there are; by default that is a symbolic size, which arguments tell.
+
+    Examples:
+        >>> @R.function
+        ... def main(a: R.Tensor((3,), "float32"), b: R.Tensor((3,), "float32")):
+        ...     return R.sum(a * b)
+        >>> module = relax.transform.VMap("main", in_axes=(0, None))(pullback.IRModule({"main": main}))
+        >>> vm = relax.VirtualMachine(pullback.compile(module))
+        >>> vm["main_vmap"](np.ones((2, 3), "float32"), np.ones(3, "float32"))
+        tensor([3., 3.], shape=(2,), dtype=float32)
 
     Checks: raises ArgumentError where these do not fit the function. The function itself stays.
     """
