@@ -136,3 +136,8 @@ class Expr(AtRunTime, Shown):
 def set_checked_type(expr: Any, type_: Type) -> None:
     """Write what inference found."""
     vars(expr)["checked_type_"] = type_
+
+
+def span_of(expr: Any) -> Span | None:
+    """Where the expression stands in the user's source, when it is known."""
+    return getattr(expr, "span", None)

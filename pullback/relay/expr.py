@@ -25,7 +25,7 @@ from pullback.ir.arguments import sequence, whole
 from pullback.ir.errors import ArgumentError, CallError, DTypeError
 from pullback.ir.node import Span, Symbol, current_span
 from pullback.relay.attrs import Attrs
-from pullback.relay.base import Expr, call_op, call_several, set_checked_type, set_ops  # noqa: F401
+from pullback.relay.base import Expr, call_op, call_several, set_checked_type, set_ops, span_of  # noqa: F401
 from pullback.relay.ty import TensorType, Type, TypeVar
 from pullback.runtime.dtype import numpy_dtype
 from pullback.runtime.tensor import Tensor, tensor
@@ -93,13 +93,12 @@ def const(value: Any, dtype: str | None = None) -> Constant:
     """
     if isinstance(value, Tensor):
         return Constant(value if dtype is None else tensor(value.numpy().astype(dtype)))
-    hint = "numbers, nested lists of them, of equal lengths, and arrays are"
     try:
         held = np.asarray(value)
-    except ValueError:  # lists of unequal lengths
-        raise ArgumentError("lists of unequal lengths are no constant", hint=hint) from None
+    except ValueError:
+        raise ArgumentError("lists of unequal lengths are no constant", hint="a row has as many as others") from None
     if held.dtype == object:
-        raise ArgumentError(f"{type(value).__name__} is no constant", hint=hint)
+        raise ArgumentError(f"{type(value).__name__} is no constant", hint="numbers, lists of them, and arrays are")
     if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
         dtype = {"f": "float32", "i": "int32", "b": "bool"}.get(held.dtype.kind, str(held.dtype))
     try:
@@ -596,8 +595,3 @@ class TupleWrapper:
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(self.size))
-
-
-def span_of(expr: Any) -> Span | None:
-    """Where the expression stands in the user's source, when it is known."""
-    return getattr(expr, "span", None)
