@@ -170,7 +170,8 @@ def var(name_hint: str, type_annotation: Any = None, shape: Sequence[Any] | None
     if type_annotation is not None and shape is not None:
         raise CallError("var takes a type or a shape, not both", hint='write var("x", shape=(2, 3), dtype="float32")')
     if shape is not None:
-        return Var(name_hint, TensorType(shape, dtype))
+        sizes = sequence("shape of a variable", shape, "write (3,) for one axis, () for a scalar")
+        return Var(name_hint, TensorType(sizes, dtype))
     if isinstance(type_annotation, str):
         return Var(name_hint, TensorType((), type_annotation))
     return Var(name_hint, type_annotation)

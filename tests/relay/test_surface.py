@@ -107,7 +107,7 @@ def test_functions_by_name() -> None:
     ("build", "message"),
     [
         (lambda relay: relay.const([[1], [1, 2]]), "lists of unequal lengths are no constant"),
-        (lambda relay: relay.var("x", shape=3), "shape of a TensorType must be a sequence, got 3"),
+        (lambda relay: relay.var("x", shape=3), "shape of a variable must be a sequence, got 3"),
         (lambda relay: relay.Match(relay.var("x"), [3]), "int is no clause of a Match"),
     ],
 )
