@@ -17,12 +17,12 @@ from pullback.tir import Var
 from pullback.tir.caches import PAGE
 from pullback.tir.expr import nbytes
 
-PANEL_ROWS = 64  # that a task multiplies with panels of columns, at the most
+_PANEL_ROWS = 64  # that a task multiplies with panels of columns, at the most
 _MANY_TASKS = 32  # so many that threads have even shares of such blocks
 _MOST_PANELS = 4  # that a task multiplies, at the most (8: 1.03 of the time)
 
 
-def of_panels(problem: Problem) -> KBlock:
+def _of_panels(problem: Problem) -> KBlock:
     """Limits where columns come in panels from L2, which holds some of them beside the rows: the more terms a round
     has, the fewer are the spills (1024 x 1024 x 8192: 0.88 of the time of 128 terms)."""
     l2 = problem.group.machine.second_bytes
@@ -43,9 +43,9 @@ def k_blocked(problem: Problem, draft: Draft) -> Draft:
 
 def _limits(problem: Problem, draft: Draft) -> KBlock:
     """Those of long panels, if columns are in such and rows do not cross a page with each term."""
-    is_of_panels = are_in_l2(problem, draft.packing[draft.b]) and _column_bytes(problem, draft) > problem.figures.l2
+    is_of_panels = _are_in_l2(problem, draft.packing[draft.b]) and _column_bytes(problem, draft) > problem.figures.l2
     is_long = is_of_panels and not _is_across_pages(problem, draft)
-    return of_panels(problem) if is_long else problem.figures.k_block
+    return _of_panels(problem) if is_long else problem.figures.k_block
 
 
 def round_of(problem: Problem, draft: Draft, least: int, most: KBlock) -> dict[Var, int]:
@@ -87,7 +87,7 @@ def _is_across_pages(problem: Problem, draft: Draft) -> bool:
     return apart * size >= PAGE and math.prod(int(n) for n in a.source.shape) * size > figures.large
 
 
-def are_in_l2(problem: Problem, scheme: Packing) -> bool:
+def _are_in_l2(problem: Problem, scheme: Packing) -> bool:
     """Whether columns are read in panels that come from L2: those of a single product, with tiles that have so much to
     compute meanwhile."""
     return scheme is Packing.PANELS and matrix_count(problem) == 1
@@ -102,8 +102,8 @@ def _is_deep(problem: Problem, draft: Draft) -> bool:
     """Whether the columns of one register tile exceed L2, or those of two panels beside some rows; or L1, from which
     many tiles of rows read them, if they lie apart or a few rounds do."""
     b, columns, figures = draft.b, _column_bytes(problem, draft), problem.figures
-    if columns > figures.l2 and are_in_l2(problem, draft.packing[b]):
-        rows = problem.depth * PANEL_ROWS * nbytes(draft.a.source.dtype)
+    if columns > figures.l2 and _are_in_l2(problem, draft.packing[b]):
+        rows = problem.depth * _PANEL_ROWS * nbytes(draft.a.source.dtype)
         return 2 * columns + rows > problem.group.machine.second_bytes
     if columns <= figures.l1 or columns > figures.l2:
         return columns > figures.l2
@@ -125,9 +125,9 @@ def rows_together(problem: Problem, draft: Draft) -> Draft:
         return draft
     ((v, step),) = draft.rows
     inner, row_bytes = dict(draft.inner), problem.depth * nbytes(a.source.dtype)
-    if are_in_l2(problem, draft.packing[b]):  # the task after it has the next rows, and the same panels
-        most, tile = of_panels(problem), draft.tile.columns
-        rows = min(PANEL_ROWS, most.rows // row_bytes)
+    if _are_in_l2(problem, draft.packing[b]):  # the task after it has the next rows, and the same panels
+        most, tile = _of_panels(problem), draft.tile.columns
+        rows = min(_PANEL_ROWS, most.rows // row_bytes)
         panels = min(_MOST_PANELS, most.columns // (problem.depth * tile * nbytes(b.source.dtype)))
         inner[draft.column] = even(problem.extents[draft.column], panels * tile, tile)
     else:

@@ -35,7 +35,7 @@ def register_tiles(problem: Problem, a: Factor, row_axes: list[Var], column: Var
         least = min(cost for cost, _, _ in found)
         first = next(option for option in found if 0.98 * option[0] <= least)
         found.remove(first)
-        best.append(more_rows(problem, *first[1:], {column}))
+        best.append(_more_rows(problem, *first[1:], {column}))
     return best
 
 
@@ -71,7 +71,7 @@ def store_cost(problem: Problem, column: Var, rows: Rows) -> int:
     return problem.figures.transpose if is_transposed else problem.figures.gather
 
 
-def more_rows(problem: Problem, rows: Rows, tile: Tile, columns: set[Var]) -> tuple[Rows, Tile]:
+def _more_rows(problem: Problem, rows: Rows, tile: Tile, columns: set[Var]) -> tuple[Rows, Tile]:
     """A tile of too few accumulators to hide the latency of FMAs gets several values of one more axis."""
     chains, registers = problem.figures.latency_chains, problem.group.machine.registers
     vectors = -(-tile.columns // problem.lanes)

@@ -125,13 +125,13 @@ def partial_sums(
     others = [v for v in problem.outputs if v not in free and v not in shared]
     for v in [*shared, *free]:
         grow(problem, v, inner, packing, dict(rows).get(v, 1) if v is not column else tile.columns, 1)
-    grow_sums(problem, regions, inner, packing)
+    _grow_sums(problem, regions, inner, packing)
     for v in others:
         grow(problem, v, inner, packing, inner[v], min(4, task_count(problem, inner)))
     return inner
 
 
-def grow_sums(problem: Problem, regions: Collection[Factor], inner: dict[Var, int], packing: Packings) -> None:
+def _grow_sums(problem: Problem, regions: Collection[Factor], inner: dict[Var, int], packing: Packings) -> None:
     """As many terms in a round as the regions hold, taps first, which hardly enlarge them."""
     taps = [k for k in problem.reduced if any(moves_with_others(f, k) for f in regions)]
     for k in reversed(taps):

@@ -11,7 +11,6 @@ from pullback.schedule.pointwise import buffer_readers
 from pullback.te.graph import Lower
 from pullback.te.tensor import Tensor
 from pullback.tir import Var
-from pullback.tir.caches import LINE
 from pullback.tir.expr import nbytes
 from pullback.tir.static import static
 from pullback.tir.visitor import loads, walk
@@ -71,11 +70,6 @@ def region_order(group: Group, factor: Factor, column: Var) -> list[int]:
     strides = memory_strides(group, factor.source)
     moving = {d for d in axes if column in factor.window(d).terms}
     return sorted(axes, key=lambda d: (factor.source.shape[d] != 1, d in moving, -strides[d], d))
-
-
-def lines_of_rows(width: int, apart: int) -> int:
-    """Lines of the cache that so many bytes take, in rows ``apart`` bytes: one more where not all begin with a line."""
-    return -(-width // LINE) + (apart % LINE != 0)
 
 
 def exceeds_l2(problem: Problem, factor: Factor) -> bool:
